@@ -1,0 +1,109 @@
+"""Files of encoder frames: ``.npy`` with one utterance, ``.npz`` with several and their references."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pkrnnt.frames import check_frames
+from pkrnnt.storage import FormatError
+
+
+@dataclass(frozen=True)
+class Utterances:
+    """Encoder frames of some utterances, and what was said where that is known."""
+
+    enc: list[NDArray[np.floating]]
+    """[T, enc_hidden] each, as stored (float16, float32 or float64)"""
+    references: list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.enc)
+
+    def __iter__(self) -> Iterator[NDArray[np.floating]]:
+        return iter(self.enc)
+
+    @property
+    def frames(self) -> int:
+        return sum(map(len, self.enc))
+
+
+def _arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[np.generic]]:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"enc": loaded}
+        with loaded as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        raise FormatError(
+            f"{os.fspath(path)}: not a whole .npy or .npz file without pickled objects: {error}"
+        ) from None
+
+
+def load_utterances(path: str | os.PathLike[str], width: int) -> Utterances:
+    """Reads encoder frames, every one checked.
+
+    Args:
+        path: ``.npy`` [T, width], or ``.npz`` with ``enc`` [frames, width] and, for several
+            utterances, ``enc_offsets`` [utterances + 1] into it; optionally ``ref_text``
+            [utterances].
+        width: the model's encoder width.
+
+    Raises:
+        FormatError: another kind of file, offsets that do not fit, or frames as ``check_frames``
+            refuses them; the message names file and utterance.
+        OSError: the file cannot be opened.
+    """
+    name = os.fspath(path)
+    arrays = _arrays(path)
+    if "enc" not in arrays:
+        raise FormatError(f"{name}: holds {sorted(arrays)}, wanted an array named 'enc'")
+    enc = arrays["enc"]
+    offsets = arrays.get("enc_offsets", np.array([0, len(enc)] if enc.ndim else [0, 0]))
+    if (
+        offsets.dtype.kind not in "iu"
+        or offsets.ndim != 1
+        or len(offsets) < 1
+        or offsets[0] != 0
+        or offsets[-1] != (len(enc) if enc.ndim else 0)
+        or (np.diff(offsets.astype(np.int64)) < 0).any()
+    ):
+        raise FormatError(
+            f"{name}: enc_offsets must be integers that rise from 0 to the number of frames "
+            f"({len(enc) if enc.ndim else 0}), found {offsets.tolist()[:8]}..."
+        )
+    utterances = [enc[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+    for index, utterance in enumerate(utterances):
+        try:
+            check_frames(utterance, width)
+        except ValueError as error:
+            raise FormatError(f"{name}: utterance {index}: {error}") from None
+    references = arrays.get("ref_text")
+    if references is not None and references.shape != (len(utterances),):
+        raise FormatError(
+            f"{name}: ref_text has shape {references.shape}, wanted ({len(utterances)},), "
+            f"one text per utterance"
+        )
+    return Utterances(
+        utterances, None if references is None else [str(text) for text in references]
+    )
+
+
+def bundled(name: str) -> Path:
+    """Path of a bundled digits file: ``float.safetensors``, ``calibration.npz``, ``evaluation.npz``.
+
+    They stand in examples/digits of a checkout, and in the package of an installed wheel.
+    """
+    package = Path(__file__).parent
+    for folder in (package / "digits", package.parent / "examples" / "digits"):
+        if (folder / name).is_file():
+            return folder / name
+    raise FileNotFoundError(f"the bundled file {name} is not in this installation")

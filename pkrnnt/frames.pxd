@@ -1,0 +1,7 @@
+from libc.stdint cimport int8_t
+
+from pkrnnt.saturation cimport Counters
+
+# q = clamp(nearest(x * inverse_scale), ties to even) + zero_point, to int8. Finite x only.
+cdef void quantize_frames(const float *enc, Py_ssize_t size, float inverse_scale, int zero_point,
+                          int8_t *out, Counters *counters) noexcept nogil

@@ -1,0 +1,159 @@
+"""What a decode produces, and what a stream carries from one chunk to the next."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+SOS = -1
+"""Start of sequence: the token id before any token. The prediction network is fed a zero vector."""
+
+PredictionState = tuple[NDArray[Any], NDArray[Any]]
+"""(h, c), each [layers, H]: float32 for a float model, int8 and int16 for an int8 model."""
+
+
+class TokenInfo(NamedTuple):
+    """One emitted token."""
+
+    id: int
+    frame: int
+    """Encoder frame on which it was emitted."""
+    confidence: float
+    """NeMo's max_prob, (N * p - 1) / (N - 1) over the N = V + 1 logits; 0..1."""
+    span: int = 1
+    """Frames it covers; always 1 for RNN-T."""
+
+
+@dataclass(slots=True)
+class Hypothesis:
+    """Emitted tokens in order, as three lists of equal length."""
+
+    tokens: list[int] = field(default_factory=list)
+    frames: list[int] = field(default_factory=list)
+    confidence: list[float] = field(default_factory=list)
+
+    @property
+    def spans(self) -> list[int]:
+        """Frames each token covers; always 1 for RNN-T."""
+        return [1] * len(self.tokens)
+
+    def append(self, token: int, frame: int, confidence: float) -> None:
+        self.tokens.append(token)
+        self.frames.append(frame)
+        self.confidence.append(confidence)
+
+    def extend(self, other: Hypothesis, frame_offset: int) -> None:
+        """Appends another hypothesis whose frames count from ``frame_offset``."""
+        self.tokens += other.tokens
+        self.frames += [frame + frame_offset for frame in other.frames]
+        self.confidence += other.confidence
+
+    def copy(self) -> Hypothesis:
+        return Hypothesis(self.tokens.copy(), self.frames.copy(), self.confidence.copy())
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __iter__(self) -> Iterator[TokenInfo]:
+        return map(TokenInfo, self.tokens, self.frames, self.confidence)
+
+
+class Lookahead(NamedTuple):
+    """The prediction step already taken for the last token. Derived from the rest of a state, and
+    kept so that a chunk border costs no second step."""
+
+    pred_proj: NDArray[Any]
+    """The joint's projection [J] of the prediction network's output."""
+    prediction_state: PredictionState
+    """(h, c) to adopt when the next token is emitted."""
+
+
+class RnntDecodeState:
+    """The decoder's state between chunks of one stream. Made by ``rnnt_decode_init``.
+
+    Attributes:
+        model_digest: digest of the model it belongs to.
+        prediction_state: (h, c) adopted with the last emitted token, as NeMo keeps it.
+        last_token: id of the last emitted token, ``SOS`` before the first.
+        hyp: every token so far, frames counted from the start of the stream.
+        frames_decoded: encoder frames consumed so far.
+        lookahead: a cached prediction step, or None.
+
+    ``copy.copy`` and pickle give an independent state. A state belongs to one thread at a time.
+    """
+
+    __slots__ = (
+        "_initial",
+        "_lock",
+        "frames_decoded",
+        "hyp",
+        "last_token",
+        "lookahead",
+        "model_digest",
+        "prediction_state",
+    )
+
+    def __init__(self, model_digest: str, prediction_state: PredictionState) -> None:
+        self.model_digest = model_digest
+        self._initial = prediction_state
+        self._lock = threading.Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to the start of a stream: everything equals a new state's."""
+        self.prediction_state: PredictionState = self._initial
+        self.last_token = SOS
+        self.hyp = Hypothesis()
+        self.frames_decoded = 0
+        self.lookahead: Lookahead | None = None
+
+    @property
+    def have_token(self) -> bool:
+        """Whether a token has been emitted."""
+        return self.last_token != SOS
+
+    @property
+    def trailing_blank_frames(self) -> int:
+        """Whole frames since the last emitting frame: what an endpoint rule looks at."""
+        return self.frames_decoded - (self.hyp.frames[-1] + 1 if self.hyp.frames else 0)
+
+    def commit(
+        self,
+        hyp: Hypothesis,
+        frames: int,
+        prediction_state: PredictionState,
+        lookahead: Lookahead | None,
+    ) -> None:
+        """Takes over the outcome of one chunk; called once, when nothing can fail any more."""
+        self.hyp.extend(hyp, self.frames_decoded)
+        self.frames_decoded += frames
+        self.prediction_state = prediction_state
+        self.lookahead = lookahead
+        if hyp.tokens:
+            self.last_token = hyp.tokens[-1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__ if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        # Arrays are replaced, never written to, so a copy may share them; the lists are appended to.
+        self.hyp = self.hyp.copy()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> RnntDecodeState:
+        """Holds the state for one call; refuses, rather than mixes, a second thread."""
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError(
+                "this RnntDecodeState is being decoded by another thread; "
+                "give each thread a state of its own"
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()

@@ -1,0 +1,3 @@
+from pkrnnt.kernels.contract cimport KernelTable
+
+cdef const KernelTable *find_table(name) except NULL

@@ -1,0 +1,143 @@
+"""Model files: one safetensors file a model, written whole or not at all, checked at load.
+
+An int8 file holds every integer; nothing is recomputed when it is read. A float file holds the
+weights under NeMo's names. Both carry config, format version and a sha256 over all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pkrnnt.model import Config, FloatModel, Int8Model, Quantization, digest
+
+INT8_FORMAT = "pkrnnt-int8"
+FLOAT_FORMAT = "pkrnnt-float"
+FORMAT_VERSION = 1
+
+
+class FormatError(ValueError):
+    """A file that is not what it should be; the message names the file and what is wrong with it."""
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
+    """Writes a file so that it appears whole or not at all: temporary file, then rename.
+
+    Raises:
+        OSError: the folder is missing or cannot be written.
+    """
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def save(model: FloatModel | Int8Model, path: str | os.PathLike[str]) -> None:
+    """Writes a model; the same model gives the same bytes. Raises OSError as ``write_atomically``."""
+    write_atomically(path, serialize(model))
+
+
+def serialize(model: FloatModel | Int8Model) -> bytes:
+    """The bytes of a model's file."""
+    from safetensors.numpy import save as to_bytes
+
+    meta: dict[str, Any] = {"config": model.config.to_json()}
+    if isinstance(model, Int8Model):
+        meta = model.meta()
+    strings = {name: json.dumps(value, sort_keys=True) for name, value in meta.items()}
+    strings["format"] = INT8_FORMAT if isinstance(model, Int8Model) else FLOAT_FORMAT
+    strings["format_version"] = str(FORMAT_VERSION)
+    strings["sha256"] = model.digest
+    return to_bytes(model.tensors(), metadata=_sorted_metadata(strings))
+
+
+def _sorted_metadata(strings: dict[str, str]) -> dict[str, str]:
+    return {name: strings[name] for name in sorted(strings)}
+
+
+def read_safetensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """(arrays by name, metadata) of any safetensors file.
+
+    Raises:
+        FormatError: not a safetensors file, or a damaged one.
+        OSError: it cannot be opened.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    with open(path, "rb"):  # so that a missing file is an OSError that names it
+        pass
+    try:
+        with safe_open(os.fspath(path), framework="numpy") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+            return tensors, file.metadata() or {}
+    except (SafetensorError, TypeError, KeyError, AttributeError) as error:
+        raise FormatError(
+            f"{os.fspath(path)}: not a whole safetensors file: {error}"
+        ) from None
+
+
+def load(path: str | os.PathLike[str]) -> FloatModel | Int8Model:
+    """Reads a model file written by ``save``.
+
+    Raises:
+        FormatError: not a pkrnnt model, truncated, altered, or of an unknown format version; a
+            subclass of ValueError.
+        OSError: the file cannot be opened.
+    """
+    tensors, strings = read_safetensors(path)
+    name = os.fspath(path)
+    kind, version = strings.get("format"), strings.get("format_version")
+    if kind not in (INT8_FORMAT, FLOAT_FORMAT):
+        raise FormatError(
+            f"{name}: format is {kind!r}, wanted {INT8_FORMAT!r} or {FLOAT_FORMAT!r}; "
+            f"`python -m quant` takes checkpoints of other kinds"
+        )
+    if version != str(FORMAT_VERSION):
+        raise FormatError(
+            f"{name}: format version is {version!r}, wanted {FORMAT_VERSION}; "
+            f"a file of another version needs another release of pkrnnt"
+        )
+    entries = ["config"] if kind == FLOAT_FORMAT else ["config", "quantization", "provenance"]
+    try:
+        meta = {entry: json.loads(strings[entry]) for entry in entries}
+        if not all(isinstance(value, dict) for value in meta.values()):
+            raise ValueError("metadata entries are not JSON objects")
+    except (KeyError, ValueError) as error:
+        raise FormatError(f"{name}: metadata do not fit: {error!r}") from None
+    found = digest(tensors, meta)
+    if found != strings.get("sha256"):
+        raise FormatError(
+            f"{name}: sha256 of the contents is {found}, wanted {strings.get('sha256')}; "
+            f"the file was altered after it was written"
+        )
+    try:
+        config = Config.from_json(meta["config"])
+        if kind == INT8_FORMAT:
+            quantization = Quantization.from_json(meta["quantization"])
+            return Int8Model.from_tensors(tensors, config, quantization, meta["provenance"])
+        model = FloatModel.from_tensors(
+            tensors,
+            vocabulary=config.vocabulary,
+            blank_id=config.blank_id,
+            joint_activation=config.joint_activation,
+            max_symbols=config.max_symbols,
+            frame_seconds=config.frame_seconds,
+        )
+    except ValueError as error:
+        raise FormatError(f"{name}: {error}") from None
+    if model.config != config:
+        raise FormatError(f"{name}: config {config} contradicts the tensors, wanted {model.config}")
+    return model

@@ -1,0 +1,52 @@
+"""Where golden values come from, and the models tests share."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pkrnnt
+
+ROOT = Path(__file__).parent.parent
+SHARED = Path(os.environ.get("PKRNNT_SHARED", ROOT.parent / "shared"))
+DIGITS = ROOT / "examples" / "digits"
+
+
+def need_shared():
+    """Skips a test that needs the full golden files where they do not stand; fails in CI."""
+    if not (SHARED / "golden").is_dir():
+        message = f"the full golden files are not at {SHARED} (PKRNNT_SHARED names another place)"
+        if os.environ.get("PKRNNT_REQUIRE_SHARED") == "1":
+            pytest.fail(message)
+        pytest.skip(message)
+    return SHARED
+
+
+@pytest.fixture(params=["clone", "shared"])
+def golden(request):
+    """Folder of golden files: the trimmed copies every clone has, then the full ones."""
+    if request.param == "clone":
+        return ROOT / "tests" / "golden"
+    return need_shared() / "golden"
+
+
+@pytest.fixture(scope="session")
+def digits_float():
+    return pkrnnt.load(DIGITS / "float.safetensors")
+
+
+@pytest.fixture(scope="session")
+def digits_utterances():
+    """The first 24 bundled evaluation utterances, float16 [T, 128]."""
+    with np.load(DIGITS / "evaluation.npz") as data:
+        enc, offsets = data["enc"], data["enc_offsets"]
+    return [enc[a:b] for a, b in zip(offsets[:24], offsets[1:25], strict=True)]
+
+
+@pytest.fixture(scope="session")
+def sigmoid_table():
+    """The 256 table entries as CMSIS-NN's golden file has them, as Python integers."""
+    path = ROOT / "tests" / "golden" / "cmsis_nn" / "activation_sigmoid_s16_ls_0_p4.npz"
+    with np.load(path) as data:
+        return data["sigmoid_table_uint16"].tolist()
