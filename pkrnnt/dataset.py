@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -35,17 +36,24 @@ class Utterances:
         return sum(map(len, self.enc))
 
 
-def _arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[np.generic]]:
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {"enc": loaded}
-        with loaded as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise FormatError(
-            f"{os.fspath(path)}: not a whole .npy or .npz file without pickled objects: {error}"
-        ) from None
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[np.generic]]:
+    """Every array of a ``.npz`` archive, or the one of a ``.npy`` file under the name ``enc``.
+
+    Raises:
+        FormatError: another kind of file, a damaged one, or one with pickled objects.
+        OSError: the file cannot be opened.
+    """
+    with open(path, "rb") as file:
+        try:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return {"enc": loaded}
+            return {name: loaded[name] for name in loaded.files}
+        except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError,
+                struct.error, OSError) as error:  # fmt: skip
+            raise FormatError(
+                f"{os.fspath(path)}: not a whole .npy or .npz file without pickled objects: {error}"
+            ) from None
 
 
 def load_utterances(path: str | os.PathLike[str], width: int) -> Utterances:
@@ -63,24 +71,25 @@ def load_utterances(path: str | os.PathLike[str], width: int) -> Utterances:
         OSError: the file cannot be opened.
     """
     name = os.fspath(path)
-    arrays = _arrays(path)
+    arrays = read_arrays(path)
     if "enc" not in arrays:
         raise FormatError(f"{name}: holds {sorted(arrays)}, wanted an array named 'enc'")
     enc = arrays["enc"]
-    offsets = arrays.get("enc_offsets", np.array([0, len(enc)] if enc.ndim else [0, 0]))
-    if (
-        offsets.dtype.kind not in "iu"
-        or offsets.ndim != 1
-        or len(offsets) < 1
-        or offsets[0] != 0
-        or offsets[-1] != (len(enc) if enc.ndim else 0)
-        or (np.diff(offsets.astype(np.int64)) < 0).any()
-    ):
-        raise FormatError(
-            f"{name}: enc_offsets must be integers that rise from 0 to the number of frames "
-            f"({len(enc) if enc.ndim else 0}), found {offsets.tolist()[:8]}..."
-        )
-    utterances = [enc[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+    utterances = [enc]
+    if "enc_offsets" in arrays and enc.ndim:
+        offsets = arrays["enc_offsets"]
+        if (
+            offsets.dtype.kind not in "iu"
+            or offsets.ndim != 1
+            or len(offsets) < 1
+            or (offsets[0], offsets[-1]) != (0, len(enc))
+            or (np.diff(offsets.astype(np.int64)) < 0).any()
+        ):
+            raise FormatError(
+                f"{name}: enc_offsets must be integers that rise from 0 to the number of frames "
+                f"({len(enc)}), found {offsets.tolist()}"
+            )
+        utterances = [enc[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
     for index, utterance in enumerate(utterances):
         try:
             check_frames(utterance, width)

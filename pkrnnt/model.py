@@ -146,7 +146,7 @@ class FloatModel(_Model):
             joint=reference.Joint(
                 self.joint_enc, self.joint_pred, self.joint_out, self.config.joint_activation
             ),
-            digest=digest(self.tensors(), {"config": self.config.to_json()}),
+            digest=digest(self.tensors(), self.meta()),
         )
 
     @classmethod
@@ -255,6 +255,10 @@ class FloatModel(_Model):
             named[f"{name}.weight"] = linear.weight
             named[f"{name}.bias"] = linear.bias
         return named
+
+    def meta(self) -> dict[str, Any]:
+        """Everything beside the arrays, as JSON values."""
+        return {"config": self.config.to_json()}
 
     def decode_frames(
         self,

@@ -17,6 +17,11 @@ from pkrnnt.model import Config, FloatModel, Int8Model, Quantization, digest
 INT8_FORMAT = "pkrnnt-int8"
 FLOAT_FORMAT = "pkrnnt-float"
 FORMAT_VERSION = 1
+METADATA_KEY = "pkrnnt"
+META_ENTRIES = {
+    FLOAT_FORMAT: ["config"],
+    INT8_FORMAT: ["config", "provenance", "quantization"],
+}
 
 
 class FormatError(ValueError):
@@ -54,18 +59,14 @@ def serialize(model: FloatModel | Int8Model) -> bytes:
     """The bytes of a model's file."""
     from safetensors.numpy import save as to_bytes
 
-    meta: dict[str, Any] = {"config": model.config.to_json()}
-    if isinstance(model, Int8Model):
-        meta = model.meta()
-    strings = {name: json.dumps(value, sort_keys=True) for name, value in meta.items()}
-    strings["format"] = INT8_FORMAT if isinstance(model, Int8Model) else FLOAT_FORMAT
-    strings["format_version"] = str(FORMAT_VERSION)
-    strings["sha256"] = model.digest
-    return to_bytes(model.tensors(), metadata=_sorted_metadata(strings))
-
-
-def _sorted_metadata(strings: dict[str, str]) -> dict[str, str]:
-    return {name: strings[name] for name in sorted(strings)}
+    entry = {
+        "format": INT8_FORMAT if isinstance(model, Int8Model) else FLOAT_FORMAT,
+        "format_version": FORMAT_VERSION,
+        "sha256": model.digest,
+        **model.meta(),
+    }
+    # One entry: the library writes several in an order that changes from run to run.
+    return to_bytes(model.tensors(), metadata={METADATA_KEY: json.dumps(entry, sort_keys=True)})
 
 
 def read_safetensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -99,28 +100,28 @@ def load(path: str | os.PathLike[str]) -> FloatModel | Int8Model:
     """
     tensors, strings = read_safetensors(path)
     name = os.fspath(path)
-    kind, version = strings.get("format"), strings.get("format_version")
+    try:
+        entry = json.loads(strings.get(METADATA_KEY, "{}"))
+        kind, version = entry.get("format"), entry.get("format_version")
+    except (ValueError, AttributeError) as error:
+        raise FormatError(f"{name}: metadata are not a JSON object: {error}") from None
     if kind not in (INT8_FORMAT, FLOAT_FORMAT):
         raise FormatError(
             f"{name}: format is {kind!r}, wanted {INT8_FORMAT!r} or {FLOAT_FORMAT!r}; "
             f"`python -m quant` takes checkpoints of other kinds"
         )
-    if version != str(FORMAT_VERSION):
+    if version != FORMAT_VERSION:
         raise FormatError(
             f"{name}: format version is {version!r}, wanted {FORMAT_VERSION}; "
             f"a file of another version needs another release of pkrnnt"
         )
-    entries = ["config"] if kind == FLOAT_FORMAT else ["config", "quantization", "provenance"]
-    try:
-        meta = {entry: json.loads(strings[entry]) for entry in entries}
-        if not all(isinstance(value, dict) for value in meta.values()):
-            raise ValueError("metadata entries are not JSON objects")
-    except (KeyError, ValueError) as error:
-        raise FormatError(f"{name}: metadata do not fit: {error!r}") from None
+    meta = {key: value for key, value in entry.items() if key in META_ENTRIES[kind]}
+    if not all(isinstance(meta.get(key), dict) for key in META_ENTRIES[kind]):
+        raise FormatError(f"{name}: metadata hold {sorted(meta)}, wanted {META_ENTRIES[kind]}")
     found = digest(tensors, meta)
-    if found != strings.get("sha256"):
+    if found != entry.get("sha256"):
         raise FormatError(
-            f"{name}: sha256 of the contents is {found}, wanted {strings.get('sha256')}; "
+            f"{name}: sha256 of the contents is {found}, wanted {entry.get('sha256')}; "
             f"the file was altered after it was written"
         )
     try:

@@ -50,3 +50,17 @@ def sigmoid_table():
     path = ROOT / "tests" / "golden" / "cmsis_nn" / "activation_sigmoid_s16_ls_0_p4.npz"
     with np.load(path) as data:
         return data["sigmoid_table_uint16"].tolist()
+
+
+@pytest.fixture(scope="session")
+def digits_int8(digits_float):
+    """The digits model quantized as ``python -m quant`` does, on a part of its calibration frames."""
+    from pkrnnt.dataset import Utterances
+    from quant import observe, quantize_model
+    from quant.ranges import range_method
+
+    with np.load(DIGITS / "calibration.npz") as data:
+        enc, offsets = data["enc"], data["enc_offsets"]
+    utterances = [enc[a:b] for a, b in zip(offsets[:30], offsets[1:31], strict=True)]
+    observed = observe(digits_float, Utterances(utterances), range_method("minmax"))
+    return quantize_model(digits_float, observed.ranges, moments=observed.moments)

@@ -7,12 +7,10 @@ Beside the weights an archive may hold ``vocabulary`` (array of str, blank left 
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
-
-import numpy as np
+from typing import Any
 
 from pkrnnt import FloatModel, FormatError
+from pkrnnt.dataset import read_arrays
 
 SETTINGS = {
     "vocabulary": lambda value: [str(piece) for piece in value],
@@ -24,11 +22,7 @@ SETTINGS = {
 
 
 def read(path: str | os.PathLike[str]) -> FloatModel:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise FormatError(f"{os.fspath(path)}: not a whole .npz archive: {error}") from None
+    arrays: dict[str, Any] = dict(read_arrays(path))
     try:
         settings = {name: read(arrays.pop(name)) for name, read in SETTINGS.items() if name in arrays}
         return FloatModel.from_tensors(arrays, **settings)
