@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pkrnnt.dataset import bundled, load_utterances
@@ -53,7 +53,10 @@ def parser() -> argparse.ArgumentParser:
     )
     decode.add_argument("--json", action="store_true", help="one JSON object a line")
     decode.add_argument(
-        "--max-symbols", type=int, metavar="N", help="most tokens on one frame (default: the model's)"
+        "--max-symbols",
+        type=int,
+        metavar="N",
+        help="most tokens on one frame (default: the model's)",
     )
     decode.add_argument(
         "--saturation", action="store_true", help="count saturated values, on standard error"
@@ -84,11 +87,9 @@ def _times(config: Config, hyp: Hypothesis) -> list[dict[str, Any]] | None:
     return found
 
 
-def decode(options: argparse.Namespace) -> None:
+def decode(options: argparse.Namespace) -> int:
     model = load(options.model)
-    frames = load_utterances(
-        options.frames or bundled("evaluation.npz"), model.config.enc_hidden
-    )
+    frames = load_utterances(options.frames or bundled("evaluation.npz"), model.config.enc_hidden)
     counters = SaturationCounters() if options.saturation else None
     different = 0
     for index, enc in enumerate(frames):
@@ -115,6 +116,7 @@ def decode(options: argparse.Namespace) -> None:
     if counters is not None:
         for site, counts in counters.as_dict().items():
             print(f"saturated {site}: {counts['saturated']} of {counts['total']}", file=sys.stderr)
+    return DONE
 
 
 def _tensors(model: FloatModel | Int8Model) -> list[dict[str, Any]]:
@@ -125,15 +127,13 @@ def _tensors(model: FloatModel | Int8Model) -> list[dict[str, Any]]:
             "dtype": str(array.dtype),
             "shape": list(array.shape),
             "bytes": array.nbytes,
-            "scale": [float(scales[name].min()), float(scales[name].max())]
-            if name in scales
-            else None,
+            "scale": [float(scales[name].min()), float(scales[name].max())] if name in scales else None,
         }
         for name, array in model.tensors().items()
     ]
 
 
-def inspect(options: argparse.Namespace) -> None:
+def inspect(options: argparse.Namespace) -> int:
     model = load(options.model)
     tensors = _tensors(model)
     config = model.config.to_json()
@@ -152,7 +152,7 @@ def inspect(options: argparse.Namespace) -> None:
         values["provenance"] = dict(model.provenance)
     if options.json:
         print(json.dumps(values, indent=1))
-        return
+        return DONE
     print(f"{values['kind']} model, {values['file_bytes']} bytes, sha256 {model.digest[:16]}...")
     for name, value in config.items():
         print(f"  {name:18} {value}")
@@ -178,18 +178,26 @@ def inspect(options: argparse.Namespace) -> None:
         scale = "" if low is None else f"{low:.3g}" + (f" .. {high:.3g}" if high != low else "")
         shape = " x ".join(map(str, tensor["shape"]))
         print(f"{tensor['name']:48} {tensor['dtype']:8} {shape:12} {tensor['bytes']:9}  {scale}")
+    return DONE
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status."""
-    options = parser().parse_args(arguments)
+def run(command: Callable[[], int]) -> int:
+    """Runs a command; bad input becomes a message on standard error and exit status 2."""
     try:
-        {"decode": decode, "inspect": inspect}[options.command](options)
+        status = command()
         sys.stdout.flush()
     except BrokenPipeError:
         # A reader that closes the pipe (`| head`) is no error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
-    return DONE
+    return status
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the ``pkrnnt`` command; returns its exit status."""
+    options = parser().parse_args(arguments)
+    command = {"decode": decode, "inspect": inspect}[options.command]
+    return run(lambda: command(options))

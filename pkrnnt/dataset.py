@@ -8,7 +8,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +38,7 @@ class Utterances:
         return sum(map(len, self.enc))
 
 
-def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[np.generic]]:
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     """Every array of a ``.npz`` archive, or the one of a ``.npy`` file under the name ``enc``.
 
     Raises:
@@ -89,7 +91,7 @@ def load_utterances(path: str | os.PathLike[str], width: int) -> Utterances:
                 f"{name}: enc_offsets must be integers that rise from 0 to the number of frames "
                 f"({len(enc)}), found {offsets.tolist()}"
             )
-        utterances = [enc[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+        utterances = [enc[a:b] for a, b in pairwise(offsets)]
     for index, utterance in enumerate(utterances):
         try:
             check_frames(utterance, width)
@@ -101,9 +103,7 @@ def load_utterances(path: str | os.PathLike[str], width: int) -> Utterances:
             f"{name}: ref_text has shape {references.shape}, wanted ({len(utterances)},), "
             f"one text per utterance"
         )
-    return Utterances(
-        utterances, None if references is None else [str(text) for text in references]
-    )
+    return Utterances(utterances, None if references is None else [str(text) for text in references])
 
 
 def bundled(name: str) -> Path:

@@ -128,8 +128,8 @@ cdef inline int32_t one_over_one_plus_x(int32_t v) noexcept nogil:
     cdef int64_t total = <int64_t>v + 2147483647
     cdef int32_t half = <int32_t>((total + 1) >> 1)  # total >= 0: same as truncating division
     cdef int32_t x = 1515870810 + doubling_high_mult(half, -1010580540)
-    cdef int i
-    for i in range(3):
+    cdef int _step
+    for _step in range(3):
         x += saturating_shift_left(
             doubling_high_mult(x, (1 << 29) - doubling_high_mult(half, x)), 2)
     return saturating_shift_left(x, 1)

@@ -19,9 +19,7 @@ class PredictionNetwork(Protocol):
     """What the loop needs of a prediction network."""
 
     def zero_state(self) -> PredictionState: ...
-    def step(
-        self, token: int, state: PredictionState
-    ) -> tuple[NDArray[Any], PredictionState]: ...
+    def step(self, token: int, state: PredictionState) -> tuple[NDArray[Any], PredictionState]: ...
 
 
 class JointNetwork(Protocol):

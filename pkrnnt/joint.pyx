@@ -1,4 +1,4 @@
-"""Int8 joint network: projections, activation, logits, confidence (fixed_point.md sections 4 and 6)."""
+"""Int8 joint network: projections, activation, logits, confidence (docs/fixed_point.md sections 5 and 7)."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t
 
@@ -163,8 +163,7 @@ cdef class Int8Joint:
 
     def project_pred(self, g):
         """int16 [J] projection of the prediction network's output, int8 [H]."""
-        return _project_array(&self.c.pred, np.ascontiguousarray(g, dtype=np.int8)[None, :],
-                             SITE_JOINT_PRED)[0]
+        return _project_array(&self.c.pred, np.atleast_2d(g), SITE_JOINT_PRED)[0]
 
     def output(self, enc_proj_t, pred_proj):
         """int32 logits [V + 1] of two int16 projections [J]."""

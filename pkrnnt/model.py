@@ -1,4 +1,4 @@
-"""The two models: ``Config``, ``FloatModel``, ``Int8Model``. Dataclasses of arrays, and their validation.
+"""The two models, ``FloatModel`` and ``Int8Model``: dataclasses of arrays, and their validation.
 
 Tensors carry NVIDIA NeMo's parameter names. Arrays of a model are read-only, so one model serves
 any number of threads.
@@ -222,8 +222,8 @@ class FloatModel(_Model):
             )
 
         def gates(suffix: str, layer: int, cols: int) -> reference.Linear:
-            names = (f"{LSTM}.{part}_{suffix}_l{layer}" for part in ("weight", "bias"))
-            return linear(*names, 4 * config.pred_hidden, cols)
+            weight, bias = (f"{LSTM}.{part}_{suffix}_l{layer}" for part in ("weight", "bias"))
+            return linear(weight, bias, 4 * config.pred_hidden, cols)
 
         return cls(
             config=config,
@@ -265,7 +265,7 @@ class FloatModel(_Model):
         enc: ArrayLike,
         state: RnntDecodeState,
         max_symbols: int,
-        counters: SaturationCounters | None = None,
+        counters: SaturationCounters | None = None,  # noqa: ARG002
     ) -> Hypothesis:
         """One chunk along the float path; see ``greedy.rnnt_decode_frames``. Nothing saturates."""
         return greedy.decode_frames(
@@ -447,9 +447,7 @@ class Int8Model(_Model):
         size = config.pred_hidden
         embed_shape = np.shape(found[f"{EMBED}.weight"])
         if len(embed_shape) != 2:
-            raise ValueError(
-                f"tensor {EMBED}.weight has shape {embed_shape}, wanted two dimensions"
-            )
+            raise ValueError(f"tensor {EMBED}.weight has shape {embed_shape}, wanted two dimensions")
         check_embedding_rows(embed_shape[0], config)
         return cls(
             config=config,
@@ -464,9 +462,7 @@ class Int8Model(_Model):
             ),
             joint_enc=linear(_linear_parts(JOINT_ENC), config.joint_hidden, config.enc_hidden),
             joint_pred=linear(_linear_parts(JOINT_PRED), config.joint_hidden, size),
-            joint_out=linear(
-                _linear_parts(JOINT_OUT), config.vocab_size + 1, config.joint_hidden
-            ),
+            joint_out=linear(_linear_parts(JOINT_OUT), config.vocab_size + 1, config.joint_hidden),
             provenance=provenance,
         )
 
@@ -539,7 +535,7 @@ class Int8Model(_Model):
         )
 
     def _validate(self) -> None:
-        """The bounds of docs/fixed_point.md section 7, on which the kernels rely."""
+        """The bounds of docs/fixed_point.md section 8, on which the kernels rely."""
         scalars = self.quantization
         if scalars.rounding != "double":
             raise ValueError(f"rounding is {scalars.rounding!r}, wanted 'double'")
@@ -547,8 +543,7 @@ class Int8Model(_Model):
             raise ValueError(f"granularity is {scalars.granularity!r}, wanted 'row' or 'gate'")
         if len(scalars.lstm) != self.config.pred_layers:
             raise ValueError(
-                f"quantization has {len(scalars.lstm)} LSTM layers, "
-                f"wanted {self.config.pred_layers}"
+                f"quantization has {len(scalars.lstm)} LSTM layers, wanted {self.config.pred_layers}"
             )
         joint = scalars.joint
         limits: list[tuple[str, Any, int, int]] = [
@@ -653,9 +648,7 @@ def _check_names(found: Mapping[str, Any], wanted: list[str]) -> None:
         )
 
 
-def take(
-    tensors: dict[str, Any], name: str, dtype: Any, shape: tuple[int, ...]
-) -> NDArray[Any]:
+def take(tensors: dict[str, Any], name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     """Removes a tensor from the dict, as a read-only array of the dtype and shape it must have."""
     array = np.asarray(tensors.pop(name))
     if array.dtype != dtype:

@@ -1,4 +1,4 @@
-"""Int8 prediction network: embedding and stacked LSTM, one step at a time (fixed_point.md section 3)."""
+"""Int8 prediction network: embedding and stacked LSTM, one step at a time (docs/fixed_point.md section 4)."""
 
 from libc.stdlib cimport free, malloc
 from libc.stdint cimport int8_t, int16_t, int32_t
@@ -72,7 +72,7 @@ cdef void step_prediction(const Prediction *prediction, int token, const int8_t 
 
 
 cdef class LstmLayer:
-    """One int8 LSTM layer, bit-exact with ``arm_lstm_unidirectional_s8`` where rows of a gate share a multiplier.
+    """One int8 LSTM layer; with one multiplier a gate, bit-exact with ``arm_lstm_unidirectional_s8``.
 
     Args:
         input, hidden: ``Linear`` of [4H, I] and [4H, H], gate order i, f, g, o, effective biases.

@@ -28,7 +28,8 @@ class Linear:
     """float32 [rows]"""
 
     def __call__(self, x: Array) -> Array:
-        return self.weight @ x + self.bias
+        out: Array = self.weight @ x + self.bias
+        return out
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ class LstmWeights:
 
 def sigmoid(x: Array) -> Array:
     # By tanh, so that a large negative x cannot overflow exp.
-    return np.float32(0.5) * (np.tanh(np.float32(0.5) * x) + np.float32(1))
+    half = np.float32(0.5)
+    out: Array = half * np.tanh(half * x) + half
+    return out
 
 
 def relu(x: Array) -> Array:
@@ -122,7 +125,8 @@ class Joint:
         frames = check_frames(enc, self._enc.weight.shape[1])
         # One matrix-vector product a frame: a product of the whole chunk would round a frame's
         # sums differently in different chunks.
-        return np.matmul(self._enc.weight, frames[:, :, None])[:, :, 0] + self._enc.bias
+        projected: Array = np.matmul(self._enc.weight, frames[:, :, None])[:, :, 0]
+        return projected + self._enc.bias
 
     def project_pred(self, g: Array) -> Array:
         """float32 [J] projection of the prediction network's output [H]."""
@@ -137,7 +141,7 @@ class Joint:
         return self._out(self.hidden(enc_proj_t, pred_proj))
 
     def logits(self, enc_proj_t: Array, g: Array) -> Array:
-        """float32 logits [V + 1] of an encoder projection [J] and the prediction network's output [H]."""
+        """float32 logits [V + 1] of an encoder projection [J] and a prediction output [H]."""
         return self.output(enc_proj_t, self.project_pred(g))
 
     def argmax(self, logits: Array) -> int:

@@ -85,9 +85,7 @@ def read_safetensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict
             tensors = {name: file.get_tensor(name) for name in file.keys()}
             return tensors, file.metadata() or {}
     except (SafetensorError, TypeError, KeyError, AttributeError) as error:
-        raise FormatError(
-            f"{os.fspath(path)}: not a whole safetensors file: {error}"
-        ) from None
+        raise FormatError(f"{os.fspath(path)}: not a whole safetensors file: {error}") from None
 
 
 def load(path: str | os.PathLike[str]) -> FloatModel | Int8Model:

@@ -31,9 +31,7 @@ def pieces(config: Config, tokens: list[int]) -> list[str]:
     if config.vocabulary is None:
         raise ValueError("the model has no vocabulary, so tokens have no text")
     named = (config.vocabulary[token - (token > config.blank_id)] for token in tokens)
-    return [
-        "" if len(piece) > 2 and piece[0] == "<" and piece[-1] == ">" else piece for piece in named
-    ]
+    return ["" if len(piece) > 2 and piece[0] == "<" and piece[-1] == ">" else piece for piece in named]
 
 
 def text(config: Config, tokens: list[int]) -> str:

@@ -10,4 +10,11 @@ from quant.importers import load_checkpoint
 from quant.quantize import quantize_model
 from quant.ranges import Ranges
 
-__all__ = ["Agreement", "Ranges", "load_checkpoint", "measure_agreement", "observe", "quantize_model"]
+__all__ = [
+    "Agreement",
+    "Ranges",
+    "load_checkpoint",
+    "measure_agreement",
+    "observe",
+    "quantize_model",
+]

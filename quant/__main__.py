@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import pkrnnt
+from pkrnnt.cli import DONE, run
 from pkrnnt.dataset import Utterances, bundled, load_utterances
 from pkrnnt.storage import serialize, write_atomically
 from quant import report
@@ -24,7 +24,7 @@ from quant.quantize import GRANULARITIES, quantize_model
 from quant.ranges import range_method
 from quant.rounding import WEIGHT_ROUNDINGS
 
-DONE, BAD_INPUT, TOO_LITTLE_AGREEMENT = 0, 2, 3
+TOO_LITTLE_AGREEMENT = 3
 
 EXAMPLE = """\
 examples:
@@ -41,7 +41,7 @@ exit status: 0 done, 2 bad input and nothing written, 3 agreement below --min-ag
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m quant",
-        description="Quantizes a float RNN-T decoder to int8 and measures its agreement with the float decoder.",
+        description="Quantizes a float RNN-T decoder to int8 and measures what that costs.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -215,19 +215,8 @@ def _report(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     options = parser().parse_args(arguments)
-    try:
-        return _quantize(options)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
+    return run(lambda: _quantize(options))
 
 
 if __name__ == "__main__":
-    # A reader that closes the pipe (`| head`) is no error of ours.
-    try:
-        status = main()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 1
-    sys.exit(status)
+    sys.exit(main())

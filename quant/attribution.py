@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +61,9 @@ def with_one_tensor(float_model: FloatModel, int8_model: Int8Model, name: str) -
         return replace(float_model, embed=embed)
     linear = dequantized(int8_model.linears()[name], scales[name], int8_model.layer_inputs()[name])
     if name.startswith("joint"):
-        field = {"enc": "joint_enc", "pred": "joint_pred"}.get(name.split(".")[1], "joint_out")
-        return replace(float_model, **{field: linear})
+        part = {"enc": "joint_enc", "pred": "joint_pred"}.get(name.split(".")[1], "joint_out")
+        changed: dict[str, Any] = {part: linear}
+        return replace(float_model, **changed)
     layer = int(name.rsplit("_l", 1)[1])
     lstm = list(float_model.lstm)
     lstm[layer] = (

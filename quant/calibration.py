@@ -20,7 +20,7 @@ from pkrnnt import SOS, FloatModel, Hypothesis, Int8Model, SaturationCounters, r
 from pkrnnt.dataset import Utterances
 from pkrnnt.model import EMBED, JOINT_ENC, JOINT_OUT, JOINT_PRED, LSTM
 from pkrnnt.text import text
-from quant.ranges import RangeMethod, RangeObserver, Ranges
+from quant.ranges import Interval, RangeMethod, RangeObserver, Ranges
 from quant.rounding import InputMoments
 
 Wrap = Callable[[Iterable[Any], str], Iterable[Any]]
@@ -96,9 +96,7 @@ def trace(model: FloatModel, enc: NDArray[np.floating]) -> Trace:
     return Trace(hyp, path, h, c, enc_proj, pred_proj, hidden)
 
 
-def _inputs(
-    model: FloatModel, enc: NDArray[np.floating], seen: Trace
-) -> dict[str, NDArray[np.float32]]:
+def _inputs(model: FloatModel, enc: NDArray[np.floating], seen: Trace) -> dict[str, NDArray[np.float32]]:
     """The input vectors of every matrix along a trace, by weight name."""
     before = np.concatenate([np.zeros_like(seen.h[:1]), seen.h[:-1]])
     start = np.zeros((1, model.config.embed_dim), np.float32)
@@ -180,17 +178,20 @@ def observe(
         warnings.append(
             f"calibration frame {frame} of utterance {index} reaches {peak:.4g}, "
             f"{peak / usual:.1f} times what 99.9 % of the values keep to ({usual:.4g}): it stretches "
-            f"the range; --range percentile:99.99 or mse leaves it out"
+            f"the range; --range percentile:99.9 leaves it out"
         )
     ranges = Ranges(
-        enc=method(enc),
-        hidden=tuple(map(method, hidden)),
-        # Cells and sums have sixteen bits: they keep all that was seen.
-        cell=tuple(max(-observer.low, observer.high) for observer in cell),
-        joint_sum=max(-joint_sum.low, joint_sum.high),
-        joint_hidden=method(joint_hidden),
+        enc=method(enc, 8),
+        hidden=tuple(method(observer, 8) for observer in hidden),
+        cell=tuple(_magnitude(method(observer, 16)) for observer in cell),
+        joint_sum=_magnitude(method(joint_sum, 16)),
+        joint_hidden=method(joint_hidden, 8),
     )
     return Observation(ranges, moments, len(utterances), utterances.frames, warnings)
+
+
+def _magnitude(interval: Interval) -> float:
+    return max(-interval[0], interval[1])
 
 
 def edit_distance(a: list[Any], b: list[Any]) -> int:
@@ -327,7 +328,9 @@ def measure_agreement(
             counts[0] += int(there.sum())
             counts[1] += int((same & there).sum())
         wrong = np.flatnonzero(~same)
-        margins = _margins(seen.hidden[wrong] @ float_model.joint_out.weight.T + float_model.joint_out.bias)
+        margins = _margins(
+            seen.hidden[wrong] @ float_model.joint_out.weight.T + float_model.joint_out.bias
+        )
         result.disagreements += [
             Disagreement(
                 index,
@@ -353,8 +356,6 @@ def measure_agreement(
             result.words += len(reference)
             for name, tokens in (("float", seen.hyp.tokens), ("int8", hyp.tokens)):
                 errors = edit_distance(reference, text(float_model.config, tokens).split())
-                setattr(
-                    result, f"word_errors_{name}", getattr(result, f"word_errors_{name}") + errors
-                )
+                setattr(result, f"word_errors_{name}", getattr(result, f"word_errors_{name}") + errors)
     result.saturation = counters.as_dict()
     return result

@@ -34,6 +34,8 @@ GRANULARITIES = ("row", "gate")
 
 # A bias alone stays below this many quanta; the row's scale is widened where it would not.
 BIAS_LIMIT = 2**29
+# An interval narrower than this is taken for nothing but zero.
+TINY = 1e-30
 # The finest step of a logit: the integer softmax needs s_L * 2^26 >= 1, with room.
 FINEST_LOGIT = 2.0**-24
 # Cells and joint sums keep a factor of two above what calibration showed: one bit of sixteen.
@@ -62,10 +64,21 @@ def quantize_multiplier(real: float) -> MultiplierShift:
 def affine(interval: Interval) -> tuple[float, int]:
     """(scale, zero point) of an int8 tensor over an interval, widened to hold zero exactly."""
     low, high = min(interval[0], 0.0), max(interval[1], 0.0)
-    zero_point = round(min(max(-128 - 255 * low / ((high - low) or 1.0), -128), 127))
-    # From the rounded zero point, so that both ends of the interval fit.
-    scale = max(high / (127 - zero_point or 1), -low / (zero_point + 128 or 1))
-    return scale or 1.0, zero_point
+    if high - low < TINY:
+        return 1.0, 0
+    exact = -128 - 255 * low / (high - low)
+
+    def needed(zero_point: int) -> float:
+        """The scale at which both ends fit; infinite where an end has no step on its side."""
+        above, below = 127 - zero_point, zero_point + 128
+        return max(
+            high / above if above else math.inf if high else 0.0,
+            -low / below if below else math.inf if low else 0.0,
+        )
+
+    around = (min(max(rounded, -128), 127) for rounded in (math.floor(exact), math.ceil(exact)))
+    zero_point = min(around, key=needed)
+    return needed(zero_point), zero_point
 
 
 def weight_scale(

@@ -47,7 +47,7 @@ class RangeObserver:
 
     def edges(self) -> NDArray[np.float64]:
         """Lower edges of the bins."""
-        return (np.arange(2 * self.BINS) - self.BINS) * self.width
+        return np.arange(-self.BINS, self.BINS, dtype=np.float64) * self.width
 
     def percentile(self, percent: float) -> Interval:
         """The interval that leaves out (100 - percent) / 2 percent of the values at either end."""
@@ -76,7 +76,8 @@ class RangeObserver:
         return best * self.low, best * self.high
 
 
-RangeMethod = Callable[[RangeObserver], Interval]
+RangeMethod = Callable[[RangeObserver, int], Interval]
+"""Chooses an interval for an observed tensor that is stored in so many bits."""
 
 
 def range_method(text: str) -> RangeMethod:
@@ -86,9 +87,9 @@ def range_method(text: str) -> RangeMethod:
         ValueError: another name, or P outside its range.
     """
     if text == "minmax":
-        return lambda observer: (observer.low, observer.high)
+        return lambda observer, bits: (observer.low, observer.high)
     if text == "mse":
-        return lambda observer: observer.least_square_error(256)
+        return lambda observer, bits: observer.least_square_error(2**bits)
     match = re.fullmatch(r"percentile:([0-9.]+)", text)
     if match:
         try:
@@ -96,7 +97,7 @@ def range_method(text: str) -> RangeMethod:
         except ValueError:
             percent = 0.0
         if 50 < percent <= 100:
-            return lambda observer: observer.percentile(percent)
+            return lambda observer, bits: observer.percentile(percent)
     raise ValueError(
         f"range is {text!r}, wanted minmax, mse or percentile:P with P above 50 and at most 100"
     )

@@ -7,7 +7,9 @@ from numpy.typing import NDArray
 
 WEIGHT_ROUNDINGS = ("gptq", "nearest")
 
-DAMPING = 0.01  # of the mean diagonal, as in the GPTQ paper; keeps few calibration frames from overfitting
+DAMPING = (
+    0.01  # of the mean diagonal, as in the GPTQ paper; keeps few calibration frames from overfitting
+)
 
 
 class InputMoments:

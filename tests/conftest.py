@@ -1,10 +1,12 @@
 """Where golden values come from, and the models tests share."""
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tally import summary
 
 import pkrnnt
 
@@ -41,7 +43,7 @@ def digits_utterances():
     """The first 24 bundled evaluation utterances, float16 [T, 128]."""
     with np.load(DIGITS / "evaluation.npz") as data:
         enc, offsets = data["enc"], data["enc_offsets"]
-    return [enc[a:b] for a, b in zip(offsets[:24], offsets[1:25], strict=True)]
+    return [enc[a:b] for a, b in pairwise(offsets[:25])]
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +63,16 @@ def digits_int8(digits_float):
 
     with np.load(DIGITS / "calibration.npz") as data:
         enc, offsets = data["enc"], data["enc_offsets"]
-    utterances = [enc[a:b] for a, b in zip(offsets[:30], offsets[1:31], strict=True)]
+    utterances = [enc[a:b] for a, b in pairwise(offsets[:31])]
     observed = observe(digits_float, Utterances(utterances), range_method("minmax"))
     return quantize_model(digits_float, observed.ranges, moments=observed.moments)
+
+
+def pytest_terminal_summary(terminalreporter):
+    lines = summary()
+    if lines:
+        terminalreporter.section("golden values that agree")
+        terminalreporter.line("| operation | reference | in a clone | in the full files |")
+        terminalreporter.line("|---|---|---|---|")
+        for line in lines:
+            terminalreporter.line(line)

@@ -87,10 +87,7 @@ def nemo_case(folder, name):
         golden = dict(data)
     config = json.loads(str(golden["config"]))
     saved = {key: golden[key] for key in golden if key.startswith(("decoder.", "joint."))}
-    if saved:
-        tensors = {**saved, "enc": golden["enc"]}
-    else:
-        tensors = nemo_tensors(name, config)
+    tensors = {**saved, "enc": golden["enc"]} if saved else nemo_tensors(name, config)
     enc = tensors.pop("enc")[: int(golden["enc_len"])]
     model = pkrnnt.FloatModel.from_tensors(
         tensors, joint_activation=config["activation"], max_symbols=config["max_symbols"]

@@ -73,9 +73,7 @@ def lstm_step(layer, x, h, c, table):
         cell = clamp(requantize(i * g, *layer["input_to_cell"]) + carried, low, high)
         squashed = activation(cell, layer["cell_scale_power"] + 12, "tanh", table)
         c_new.append(cell)
-        h_new.append(
-            sat8(requantize(o * squashed, *layer["output"]) + layer["hidden_zero_point"])
-        )
+        h_new.append(sat8(requantize(o * squashed, *layer["output"]) + layer["hidden_zero_point"]))
     return h_new, c_new
 
 
@@ -141,9 +139,7 @@ def plain_model(model):
     """A model's integers as nested lists, for the functions here."""
 
     def parts(linear):
-        return [
-            getattr(linear, part).tolist() for part in ("weight", "bias", "multiplier", "shift")
-        ]
+        return [getattr(linear, part).tolist() for part in ("weight", "bias", "multiplier", "shift")]
 
     scalars = model.quantization
     layers = [

@@ -17,9 +17,7 @@ def test_one_utterance(tmp_path):
 
 
 def test_several_utterances_with_references(tmp_path):
-    np.savez(
-        tmp_path / "many.npz", enc=FRAMES, enc_offsets=[0, 2, 2, 6], ref_text=["a", "", "b c"]
-    )
+    np.savez(tmp_path / "many.npz", enc=FRAMES, enc_offsets=[0, 2, 2, 6], ref_text=["a", "", "b c"])
     found = load_utterances(tmp_path / "many.npz", 2)
     assert [len(enc) for enc in found] == [2, 0, 4]
     assert found.references == ["a", "", "b c"]

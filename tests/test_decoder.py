@@ -38,9 +38,7 @@ def check_fused_equals_slow(model, chunks, max_symbols):
     granularity=st.sampled_from(["row", "gate"]),
     max_symbols=st.integers(1, 4),
 )
-def test_fused_equals_slow_on_random_models(
-    seed, activation, layers, sizes, granularity, max_symbols
-):
+def test_fused_equals_slow_on_random_models(seed, activation, layers, sizes, granularity, max_symbols):
     vocab, joint, enc, hidden = sizes
     model = quantized(
         random_float_model(

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from models import nemo_case
+from tally import agree
 
 import pkrnnt
 from pkrnnt import SOS, rnnt_decode_frames, rnnt_decode_init, rnnt_greedy
 
+NEMO, PARAKEET = "NVIDIA NeMo 3.0.0", "parakeet.cpp 7532bc2"
 CASES = [
     "a_lstm1_relu_v28", "a2_dropout0_names", "b_lstm2_tanh_v128", "c_lstm1_sigmoid_v40",
     "d_maxsym_1", "d_maxsym_2", "d_maxsym_10", "e_blank_as_pad_false", "e_blank_as_pad_true",
@@ -40,27 +42,28 @@ def test_whole_decode_equals_nemo(golden, name):
     model, enc, wanted, config = nemo_case(golden / "nemo", name)
     state = rnnt_decode_init(model)
     hyp = rnnt_decode_frames(model, enc, state, max_symbols=config["max_symbols"])
-    assert hyp.tokens == wanted["tokens"].tolist()
-    assert hyp.frames == wanted["timestamps"].tolist()
+    agree(golden, "float: tokens, frames", NEMO, hyp.tokens, wanted["tokens"])
+    agree(golden, "float: tokens, frames", NEMO, hyp.frames, wanted["timestamps"])
     assert hyp.spans == [1] * len(hyp)
     if "conf.max_prob_a1.token" in wanted:
-        np.testing.assert_allclose(hyp.confidence, wanted["conf.max_prob_a1.token"], atol=1e-4)
+        confidence = wanted["conf.max_prob_a1.token"]
+        agree(golden, "float: confidence within 1e-4", NEMO, hyp.confidence, confidence, atol=1e-4)
     if "final_state.0" in wanted:
         h, c = state.prediction_state
-        np.testing.assert_allclose(h, wanted["final_state.0"], atol=1e-4)
-        np.testing.assert_allclose(c, wanted["final_state.1"], atol=1e-4)
+        agree(golden, "float: state within 1e-4", NEMO, h, wanted["final_state.0"], atol=1e-4)
+        agree(golden, "float: state within 1e-4", NEMO, c, wanted["final_state.1"], atol=1e-4)
     last = int(wanted["final_last_token"])
     assert state.last_token == (last if last >= 0 else SOS)
     labels, logits = joint_calls(model, enc, hyp)
     assert labels.tolist() == wanted["step_label"].tolist()
     if "raw_logits" in wanted:
-        np.testing.assert_allclose(logits, wanted["raw_logits"], atol=2e-4)
+        agree(golden, "float: logits within 2e-4", NEMO, logits, wanted["raw_logits"], atol=2e-4)
     top = np.partition(logits, -2, axis=1)
     np.testing.assert_allclose(top[:, -1] - top[:, -2], wanted["step_margin"], atol=4e-4)
 
 
 def test_streaming_equals_nemo(golden):
-    model, enc, wanted, config = nemo_case(golden / "nemo", "h_streaming")
+    model, enc, wanted, _ = nemo_case(golden / "nemo", "h_streaming")
     state = rnnt_decode_init(model)
     start = 0
     for chunk, length in enumerate([3, 1, 19, 0, 17, 20]):
@@ -104,10 +107,11 @@ def test_decode_equals_parakeet_cpp(golden, name):
         return
     model, wanted = parakeet_cpp_case(golden, name)
     hyp = rnnt_greedy(model, wanted["enc"])
-    assert hyp.tokens == wanted["f32_tokens"].tolist()
-    assert hyp.frames == wanted["f32_frames"].tolist()
+    agree(golden, "float: tokens, frames", PARAKEET, hyp.tokens, wanted["f32_tokens"])
+    agree(golden, "float: tokens, frames", PARAKEET, hyp.frames, wanted["f32_frames"])
     assert hyp.spans == wanted["f32_span"].tolist()
-    np.testing.assert_allclose(hyp.confidence, wanted["f32_conf"], atol=1e-4)
+    confidence = wanted["f32_conf"]
+    agree(golden, "float: confidence within 1e-4", PARAKEET, hyp.confidence, confidence, atol=1e-4)
     enc_proj = model.joint.project_enc(wanted["enc"])
     state = model.prediction.zero_state()
     outputs = []
@@ -118,6 +122,5 @@ def test_decode_equals_parakeet_cpp(golden, name):
         np.testing.assert_allclose(outputs, wanted["pred_out"], atol=1e-4)
         np.testing.assert_allclose(enc_proj, wanted["enc_proj"], atol=2e-4)
     for (t, u), logits in zip(wanted["path_tu"], wanted["path_logits"], strict=True):
-        np.testing.assert_allclose(
-            model.joint.logits(enc_proj[t], outputs[u]), logits, atol=2e-4
-        )
+        found = model.joint.logits(enc_proj[t], outputs[u])
+        agree(golden, "float: logits within 2e-4", PARAKEET, found, logits, atol=2e-4)

@@ -1,15 +1,17 @@
-"""The int8 LSTM against CMSIS-NN's and TFLite Micro's real outputs, and against plain Python integers."""
+"""The int8 LSTM against CMSIS-NN's and TFLite Micro's real outputs and plain Python integers."""
 
 import numpy as np
 import oracle
 import pytest
+from conftest import need_shared
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tally import agree
 
-from conftest import need_shared
 from pkrnnt.kernels.linear import Linear
 from pkrnnt.prediction import Int8Prediction, LstmLayer
 
+LSTM_REFERENCE = ("LSTM step", "arm_lstm_unidirectional_s8")
 GATES = ("input", "forget", "cell", "output")  # i, f, g, o in CMSIS-NN's words
 
 
@@ -72,14 +74,14 @@ def check_lstm(path):
     state = (z["h0"][None], z["c0"][None])
     for t in range(len(z["x"])):
         g, state = network.step(t, state)
-        np.testing.assert_array_equal(g, z["h"][t], err_msg=f"h, step {t}")
-        np.testing.assert_array_equal(state[1][0], z["c"][t], err_msg=f"c, step {t}")
+        agree(path, *LSTM_REFERENCE, g, z["h"][t], f"h, step {t}")
+        agree(path, *LSTM_REFERENCE, state[1][0], z["c"][t], f"c, step {t}")
     # B06: from a given state, not from zeros.
     state = (z["mid_h0"][None], z["mid_c0"][None])
     for t in range(len(z["mid_h"])):
         g, state = network.step(t, state)
-        np.testing.assert_array_equal(g, z["mid_h"][t])
-    np.testing.assert_array_equal(state[1][0], z["mid_c_final"])
+        agree(path, *LSTM_REFERENCE, g, z["mid_h"][t], f"h from a given state, step {t}")
+    agree(path, *LSTM_REFERENCE, state[1][0], z["mid_c_final"])
 
 
 @pytest.mark.parametrize("name", CLONE)
@@ -92,23 +94,27 @@ def test_lstm_equals_all_of_cmsis_nn(name):
     check_lstm(need_shared() / f"golden/cmsis_nn/lstm_s8_{name}.npz")
 
 
-@pytest.mark.parametrize("case", ["trained", "x4", "x16_presat", "cell15_sat", "clip_half", "hidden_zp17"])
+@pytest.mark.parametrize(
+    "case", ["trained", "x4", "x16_presat", "cell15_sat", "clip_half", "hidden_zp17"]
+)
 def test_lstm_equals_cmsis_nn_where_tflite_micro_differs(case):
-    with np.load(need_shared() / "golden/cmsis_nn/tflm_reference_lstm_s8.npz") as data:
+    path = need_shared() / "golden/cmsis_nn/tflm_reference_lstm_s8.npz"
+    with np.load(path) as data:
         z = dict(data)
     network = prediction_of(golden_layer(z, f"{case}/"), z[f"{case}/x"])
     state = network.zero_state()
     for t in range(len(z[f"{case}/x"])):
         g, state = network.step(t, state)
-        np.testing.assert_array_equal(g, z[f"{case}/h_cmsis"][t])
-        np.testing.assert_array_equal(state[1][0], z[f"{case}/c_cmsis"][t])
+        agree(path, *LSTM_REFERENCE, g, z[f"{case}/h_cmsis"][t])
+        agree(path, *LSTM_REFERENCE, state[1][0], z[f"{case}/c_cmsis"][t])
 
 
 @pytest.mark.parametrize(
     "name", ["lstm_1", "lstm_2", "lstm_one_time_step", "lstm_stateful_batch_major_multibatch"]
 )
 def test_lstm_equals_cmsis_nns_own_tests(name):
-    with np.load(need_shared() / f"golden/cmsis_nn/upstream_{name}.npz") as z:
+    path = need_shared() / f"golden/cmsis_nn/upstream_{name}.npz"
+    with np.load(path) as z:
         p = {key[2:]: z[key] for key in z if key.startswith("p/")}
         batch, steps = int(p["batch_size"]), int(p["time_steps"])
         width, size = int(p["input_size"]), int(p["hidden_size"])
@@ -143,7 +149,8 @@ def test_lstm_equals_cmsis_nns_own_tests(name):
             state = network.zero_state()
             for t in range(steps):
                 g, state = network.step(t, state)
-                np.testing.assert_array_equal(g, wanted[t, b] if time_major else wanted[b, t])
+                step = wanted[t, b] if time_major else wanted[b, t]
+                agree(path, "LSTM step", "CMSIS-NN's own unit tests", g, step)
 
 
 @settings(max_examples=60)
@@ -219,9 +226,7 @@ def test_sizes_that_do_not_fit_are_refused():
 
 
 def test_e14_the_start_is_exact_zero():
-    layer = LstmLayer(
-        small_linear(8, 3), small_linear(8, 2), **{**SCALARS, "hidden_zero_point": -7}
-    )
+    layer = LstmLayer(small_linear(8, 3), small_linear(8, 2), **{**SCALARS, "hidden_zero_point": -7})
     h, c = Int8Prediction(np.zeros((4, 3), np.int8), [layer]).zero_state()
     assert h.tolist() == [[-7, -7]]
     assert c.tolist() == [[0, 0]]

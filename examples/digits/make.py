@@ -1,4 +1,4 @@
-"""Makes the bundled model and frames from the full digits set: python examples/digits/make.py FULL_FOLDER.
+"""Makes the bundled model and frames from the full set: python examples/digits/make.py FULL_FOLDER.
 
 The choice is fixed: the first 14 calibration and the first 20 evaluation strings of each speaker.
 """

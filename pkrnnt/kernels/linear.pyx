@@ -35,9 +35,9 @@ cdef void free_aligned(void *pointer) noexcept nogil:
 
 cdef void run_linear(const PackedLinear *linear, const int8_t *x, int n, int32_t *out,
                      void *scratch) noexcept nogil:
-    cdef int i
+    cdef int _vector
     linear.kernels.matmul(linear.packed, linear.rows, linear.cols, x, n, out, scratch)
-    for i in range(n):
+    for _vector in range(n):
         linear.kernels.requantize(out, linear.multiplier, linear.shift, linear.rows, out)
         out += linear.rows
 

@@ -7,12 +7,13 @@ Beside the weights an archive may hold ``vocabulary`` (array of str, blank left 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from pkrnnt import FloatModel, FormatError
 from pkrnnt.dataset import read_arrays
 
-SETTINGS = {
+SETTINGS: dict[str, Callable[[Any], Any]] = {
     "vocabulary": lambda value: [str(piece) for piece in value],
     "blank_id": int,
     "joint_activation": str,
