@@ -1,4 +1,4 @@
-"""Decodes the bundled digits as a stream, four frames (160 ms) at a time: python examples/streaming.py MODEL."""
+"""Decodes a bundled utterance as a stream, 160 ms at a time: python examples/streaming.py MODEL."""
 
 import sys
 
