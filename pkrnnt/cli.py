@@ -104,15 +104,15 @@ def decode(options: argparse.Namespace) -> int:
                 "text": shown,
                 "words": _times(model.config, hyp),
             }
-            print(json.dumps(line))
+            say(json.dumps(line))
             continue
         note = ""
         if frames.references is not None and shown is not None and shown != frames.references[index]:
             different += 1
             note = f"   (reference: {frames.references[index]})"
-        print(f"{index:5}  {hyp.tokens if shown is None else shown}{note}")
+        say(f"{index:5}  {hyp.tokens if shown is None else shown}{note}")
     if frames.references is not None and not options.json and model.config.vocabulary is not None:
-        print(f"{len(frames) - different} of {len(frames)} utterances equal their reference")
+        say(f"{len(frames) - different} of {len(frames)} utterances equal their reference")
     if counters is not None:
         for site, counts in counters.as_dict().items():
             print(f"saturated {site}: {counts['saturated']} of {counts['total']}", file=sys.stderr)
@@ -150,50 +150,54 @@ def inspect(options: argparse.Namespace) -> int:
     if isinstance(model, Int8Model):
         values["quantization"] = model.quantization.to_json()
         values["provenance"] = dict(model.provenance)
+        values["gate_table_bytes"] = model.prediction.gate_table_bytes
     if options.json:
-        print(json.dumps(values, indent=1))
+        say(json.dumps(values, indent=1))
         return DONE
-    print(f"{values['kind']} model, {values['file_bytes']} bytes, sha256 {model.digest[:16]}...")
+    say(f"{values['kind']} model, {values['file_bytes']} bytes, sha256 {model.digest[:16]}...")
     for name, value in config.items():
-        print(f"  {name:18} {value}")
+        say(f"  {name:18} {value}")
     shown = "unknown" if vocabulary is None else f"{len(vocabulary)} pieces: {vocabulary[:8]}..."
-    print(f"  {'vocabulary':18} {shown}")
+    say(f"  {'vocabulary':18} {shown}")
     if isinstance(model, Int8Model):
-        print("quantization")
-        print(f"  {'rounding':18} {model.quantization.rounding}")
-        print(f"  {'granularity':18} {model.quantization.granularity}")
+        say("quantization")
+        say(f"  {'rounding':18} {model.quantization.rounding}")
+        say(f"  {'granularity':18} {model.quantization.granularity}")
         for index, layer in enumerate(model.quantization.lstm):
-            print(f"  LSTM layer {index}")
+            say(f"  LSTM layer {index}")
             for name, value in vars(layer).items():
-                print(f"    {name:24} {value}")
-        print("  joint")
+                say(f"    {name:24} {value}")
+        say("  joint")
         for name, value in vars(model.quantization.joint).items():
-            print(f"    {name:24} {value}")
-        print("provenance")
+            say(f"    {name:24} {value}")
+        say(f"  {'gate table':18} {values['gate_table_bytes']} bytes of memory, made at load")
+        say("provenance")
         for name, value in model.provenance.items():
-            print(f"  {name:24} {value}")
-    print(f"{'tensor':48} {'dtype':8} {'shape':12} {'bytes':>9}  scale")
+            say(f"  {name:24} {value}")
+    say(f"{'tensor':48} {'dtype':8} {'shape':12} {'bytes':>9}  scale")
     for tensor in tensors:
         low, high = tensor["scale"] or (None, None)
         scale = "" if low is None else f"{low:.3g}" + (f" .. {high:.3g}" if high != low else "")
         shape = " x ".join(map(str, tensor["shape"]))
-        print(f"{tensor['name']:48} {tensor['dtype']:8} {shape:12} {tensor['bytes']:9}  {scale}")
+        say(f"{tensor['name']:48} {tensor['dtype']:8} {shape:12} {tensor['bytes']:9}  {scale}")
     return DONE
+
+
+def say(text: str) -> None:
+    """Prints; a reader that closes the pipe (`| head`) is no error of ours."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(command: Callable[[], int]) -> int:
     """Runs a command; bad input becomes a message on standard error and exit status 2."""
     try:
-        status = command()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # A reader that closes the pipe (`| head`) is no error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+        return command()
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
-    return status
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

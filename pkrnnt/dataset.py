@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -51,8 +48,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
             if isinstance(loaded, np.ndarray):
                 return {"enc": loaded}
             return {name: loaded[name] for name in loaded.files}
-        except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError,
-                struct.error, OSError) as error:  # fmt: skip
+        except Exception as error:  # NumPy lets through whatever its parsers meet in a damaged file
             raise FormatError(
                 f"{os.fspath(path)}: not a whole .npy or .npz file without pickled objects: {error}"
             ) from None
@@ -98,10 +94,12 @@ def load_utterances(path: str | os.PathLike[str], width: int) -> Utterances:
         except ValueError as error:
             raise FormatError(f"{name}: utterance {index}: {error}") from None
     references = arrays.get("ref_text")
-    if references is not None and references.shape != (len(utterances),):
+    if references is not None and (
+        references.shape != (len(utterances),) or references.dtype.kind != "U"
+    ):
         raise FormatError(
-            f"{name}: ref_text has shape {references.shape}, wanted ({len(utterances)},), "
-            f"one text per utterance"
+            f"{name}: ref_text has shape {references.shape} and dtype {references.dtype}, "
+            f"wanted ({len(utterances)},), one str per utterance"
         )
     return Utterances(utterances, None if references is None else [str(text) for text in references])
 

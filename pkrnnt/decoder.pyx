@@ -6,24 +6,29 @@ the start of a call; frames are quantized and projected FRAME_BLOCK at a time, s
 small however long the chunk is. Nothing allocates in the frame loop but the growing result.
 """
 
-from libc.stdint cimport int8_t, int16_t, int32_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 import numpy as np
 
 from pkrnnt.frames cimport quantize_frames
-from pkrnnt.joint cimport Int8Joint, Joint, confidence_q15, joint_logits, project
-from pkrnnt.kernels.linear cimport allocate_aligned, free_aligned, scratch_bytes
+from pkrnnt.joint cimport Int8Joint, Joint, confidence_q15, project
+from pkrnnt.kernels.linear cimport allocate_aligned, free_aligned, run_linear, scratch_bytes
 from pkrnnt.prediction cimport Int8Prediction, Prediction, step_prediction
 from pkrnnt.saturation cimport (
-    SITE_JOINT_ENC, SITE_JOINT_PRED, Counters, SaturationCounters)
+    SITE_JOINT_ENC, SITE_JOINT_HIDDEN, SITE_JOINT_PRED, SITE_JOINT_SUM, Counters, SaturationCounters,
+    count)
 
 from pkrnnt.frames import check_frames
 from pkrnnt.hypothesis import Hypothesis, Lookahead
 
 cdef enum:
-    FRAME_BLOCK = 32
+    FRAME_BLOCK = 32  # frames quantized and projected together
+    # Frames whose joint is taken in one pass over the output weights. Right after a token the next
+    # one may be near, so the first pass is shorter; both were measured (docs/architecture.md).
+    FIRST_WINDOW = 2
+    WINDOW = 4
 
 # A prediction state and the step already taken from it.
 cdef struct Step:
@@ -38,8 +43,9 @@ cdef struct Work:
     int last_token
     int8_t *enc  # [FRAME_BLOCK, E]
     int16_t *enc_proj  # [FRAME_BLOCK, J]
-    int8_t *hidden  # [J]
-    int32_t *acc  # the largest of [8H], [FRAME_BLOCK, J] and [V + 1]
+    int8_t *hidden  # [WINDOW, J]
+    int32_t *logits  # [WINDOW, V + 1]
+    int32_t *acc  # the larger of [6H] and [FRAME_BLOCK, J]
     void *scratch
 
 cdef struct Emission:
@@ -73,9 +79,10 @@ cdef size_t _layout(Work *work, char *block, const Prediction *prediction, const
     work.pred_proj = <int16_t *>_take(&cursor, width * sizeof(int16_t))
     work.enc = <int8_t *>_take(&cursor, <size_t>FRAME_BLOCK * joint.enc.cols)
     work.enc_proj = <int16_t *>_take(&cursor, FRAME_BLOCK * width * sizeof(int16_t))
-    work.hidden = <int8_t *>_take(&cursor, width)
+    work.hidden = <int8_t *>_take(&cursor, WINDOW * width)
+    work.logits = <int32_t *>_take(&cursor, sizeof(int32_t) * WINDOW * joint.out.rows)
     work.acc = <int32_t *>_take(&cursor, sizeof(int32_t) * max(
-        max(<size_t>8 * prediction.hidden_size, FRAME_BLOCK * width), <size_t>joint.out.rows))
+        <size_t>6 * prediction.hidden_size, FRAME_BLOCK * width))
     work.scratch = _take(&cursor, scratch_bytes(<int>cols))
     return cursor - block
 
@@ -97,64 +104,111 @@ cdef bint _emit(Result *result, int token, Py_ssize_t frame, int confidence) noe
     return True
 
 
+cdef void _take_step(const Prediction *prediction, const Joint *joint, Work *work,
+                     Counters *counters) noexcept nogil:
+    # The prediction step for the last token, and its projection.
+    step_prediction(prediction, work.last_token, work.adopted.h, work.adopted.c, work.ahead.h,
+                    work.ahead.c, work.acc, work.scratch, counters)
+    project(&joint.pred, work.ahead.h + (prediction.layers - 1) * prediction.hidden_size, 1,
+            work.pred_proj, work.acc, work.scratch, SITE_JOINT_PRED, counters)
+    work.have_ahead = True
+
+
+cdef bint _decode_block(const Prediction *prediction, const Joint *joint, int blank_id, int frames,
+                        Py_ssize_t first_frame, int max_symbols, Work *work, Result *result,
+                        Counters *counters) noexcept nogil:
+    # Frames whose projections stand in work.enc_proj. While blanks run the prediction network stands
+    # still, so the joints of a window of frames are taken together; the first token ends it, and
+    # what lies behind it is thrown away (and not counted). False when memory ran out.
+    cdef int width = joint.out.cols, rows = joint.out.rows
+    cdef int t = 0, symbols = 0, window = FIRST_WINDOW
+    cdef int64_t sums[WINDOW]
+    cdef int64_t hiddens[WINDOW]
+    cdef const int32_t *logits
+    cdef Step adopted
+    cdef int n, i, token
+    while t < frames:
+        if not work.have_ahead:
+            _take_step(prediction, joint, work, counters)
+            window = FIRST_WINDOW
+        n = min(window, frames - t)
+        for i in range(n):
+            joint.out.kernels.add_activate_s8(
+                work.enc_proj + <Py_ssize_t>(t + i) * width, work.pred_proj, width, &joint.activation,
+                work.hidden + <Py_ssize_t>i * width, &sums[i], &hiddens[i])
+        run_linear(&joint.out, work.hidden, n, work.logits, work.scratch)
+        window = WINDOW
+        for i in range(n):
+            count(counters, SITE_JOINT_SUM, sums[i], width)
+            count(counters, SITE_JOINT_HIDDEN, hiddens[i], width)
+            logits = work.logits + <Py_ssize_t>i * rows
+            token = joint.out.kernels.argmax(logits, rows)
+            if token == blank_id:
+                t += 1
+                symbols = 0
+                continue
+            if not _emit(result, token, first_frame + t, confidence_q15(joint, logits, token)):
+                return False
+            adopted = work.adopted
+            work.adopted = work.ahead
+            work.ahead = adopted
+            work.last_token = token
+            work.have_ahead = False
+            symbols += 1
+            if symbols == max_symbols:
+                t += 1
+                symbols = 0
+            break
+    return True
+
+
 cdef bint _decode(const Prediction *prediction, const Joint *joint, int blank_id, const float *enc,
                   Py_ssize_t frames, int max_symbols, Work *work, Result *result,
                   Counters *counters) noexcept nogil:
     # False when memory for the result ran out.
-    cdef Py_ssize_t start = 0, t
-    cdef int block, symbols, token
+    cdef Py_ssize_t start = 0
     cdef int width = joint.enc.cols
-    cdef int16_t *enc_proj
-    cdef Step adopted
+    cdef int n
     while start < frames:
-        block = <int>min(frames - start, FRAME_BLOCK)
-        quantize_frames(enc + start * width, <Py_ssize_t>block * width, joint.enc_inverse_scale,
+        n = <int>min(frames - start, FRAME_BLOCK)
+        quantize_frames(enc + start * width, <Py_ssize_t>n * width, joint.enc_inverse_scale,
                         joint.enc_zero_point, work.enc, counters)
-        project(&joint.enc, work.enc, block, work.enc_proj, work.acc, work.scratch,
-                SITE_JOINT_ENC, counters)
-        for t in range(block):
-            enc_proj = work.enc_proj + t * joint.out.cols
-            symbols = 0
-            while symbols < max_symbols:
-                if not work.have_ahead:
-                    step_prediction(prediction, work.last_token, work.adopted.h, work.adopted.c,
-                                    work.ahead.h, work.ahead.c, work.acc, work.scratch, counters)
-                    project(&joint.pred,
-                            work.ahead.h + (prediction.layers - 1) * prediction.hidden_size, 1,
-                            work.pred_proj, work.acc, work.scratch, SITE_JOINT_PRED, counters)
-                    work.have_ahead = True
-                joint_logits(joint, enc_proj, work.pred_proj, work.hidden, work.acc, work.scratch,
-                             counters)
-                token = joint.out.kernels.argmax(work.acc, joint.out.rows)
-                if token == blank_id:
-                    break
-                if not _emit(result, token, start + t, confidence_q15(joint, work.acc, token)):
-                    return False
-                adopted = work.adopted
-                work.adopted = work.ahead
-                work.ahead = adopted
-                work.last_token = token
-                work.have_ahead = False
-                symbols += 1
-        start += block
+        project(&joint.enc, work.enc, n, work.enc_proj, work.acc, work.scratch, SITE_JOINT_ENC, counters)
+        if not _decode_block(prediction, joint, blank_id, n, start, max_symbols, work, result, counters):
+            return False
+        start += n
     return True
 
 
-cdef _load_state(const Prediction *prediction, const Joint *joint, state, Work *work):
-    cdef size_t size = <size_t>prediction.layers * prediction.hidden_size
+cdef _load_step(const Prediction *prediction, step_state, Step *step):
     cdef const int8_t[:, ::1] h
     cdef const int16_t[:, ::1] c
+    wanted = (prediction.layers, prediction.hidden_size)
+    h, c = step_state
+    if (h.shape[0], h.shape[1]) != wanted or (c.shape[0], c.shape[1]) != wanted:
+        raise ValueError(f"the state's h and c have other shapes than this model's, wanted {wanted}")
+    memcpy(step.h, &h[0, 0], h.nbytes)
+    memcpy(step.c, &c[0, 0], c.nbytes)
+
+
+cdef _load_state(Int8Prediction prediction, const Joint *joint, int blank_id, state, Work *work):
+    # A state may come from a pickle: nothing about it is taken on trust.
     cdef const int16_t[::1] pred_proj
-    h, c = state.prediction_state
-    memcpy(work.adopted.h, &h[0, 0], size)
-    memcpy(work.adopted.c, &c[0, 0], size * sizeof(int16_t))
-    work.last_token = state.last_token
+    last_token = state.last_token
+    if not -1 <= last_token < prediction.embed_rows or last_token == blank_id:
+        raise ValueError(
+            f"the state's last token is {last_token}, wanted SOS (-1) or a token below "
+            f"{prediction.embed_rows} that is not blank ({blank_id})")
+    work.last_token = last_token
+    _load_step(&prediction.c, state.prediction_state, &work.adopted)
     work.have_ahead = state.lookahead is not None
     if work.have_ahead:
-        pred_proj, (h, c) = state.lookahead
-        memcpy(work.ahead.h, &h[0, 0], size)
-        memcpy(work.ahead.c, &c[0, 0], size * sizeof(int16_t))
-        memcpy(work.pred_proj, &pred_proj[0], joint.out.cols * sizeof(int16_t))
+        pred_proj, ahead = state.lookahead
+        if pred_proj.shape[0] != joint.out.cols:
+            raise ValueError(
+                f"the state's projection has {pred_proj.shape[0]} values, wanted {joint.out.cols}")
+        _load_step(&prediction.c, ahead, &work.ahead)
+        memcpy(work.pred_proj, &pred_proj[0], pred_proj.nbytes)
 
 
 cdef _copy_step(const Prediction *prediction, const Step *step):
@@ -167,7 +221,7 @@ cdef _copy_step(const Prediction *prediction, const Step *step):
     return h, c
 
 
-def decode_frames(Int8Prediction prediction, Int8Joint joint, int blank_id, enc, state,
+def decode_frames(Int8Prediction prediction not None, Int8Joint joint not None, int blank_id, enc, state,
                   int max_symbols, SaturationCounters counters=None):
     """``greedy.decode_frames`` for an int8 model, with the same arguments, result and errors.
 
@@ -183,6 +237,12 @@ def decode_frames(Int8Prediction prediction, Int8Joint joint, int blank_id, enc,
     cdef Result result
     cdef void *block
     cdef bint complete
+    if not 0 <= blank_id < j.out.rows:
+        raise ValueError(f"blank_id is {blank_id}, wanted 0..{j.out.rows - 1}")
+    if j.pred.cols != p.hidden_size or prediction.embed_rows + (blank_id == j.out.rows - 1) < j.out.rows:
+        raise ValueError(
+            f"the prediction network has {p.hidden_size} units and {prediction.embed_rows} embedding "
+            f"rows, wanted {j.pred.cols} and {j.out.rows} as the joint has")
     hyp = Hypothesis()
     if frames == 0:
         return hyp
@@ -193,7 +253,7 @@ def decode_frames(Int8Prediction prediction, Int8Joint joint, int blank_id, enc,
     block = allocate_aligned(_layout(&work, NULL, p, j))
     try:
         _layout(&work, <char *>block, p, j)
-        _load_state(p, j, state, &work)
+        _load_state(prediction, j, blank_id, state, &work)
         had_ahead = bool(work.have_ahead)
         with nogil:
             complete = _decode(p, j, blank_id, &view[0, 0], frames, max_symbols, &work, &result, c)

@@ -4,13 +4,13 @@
 # unsigned values, so nothing is undefined in C; a shift to the right of a signed value is
 # arithmetic (gcc, clang and MSVC all promise it). No floating point.
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 cdef extern from *:
     """
     /* T[u], close to 65536 * sigmoid(u / 24) but fitted to keep the interpolation error small,
        so data rather than a formula. Values: Arm CMSIS-NN 99f736a, sigmoid_table_uint16. */
-    static const unsigned short pkrnnt_sigmoid_table[256] = {
+    static const int pkrnnt_sigmoid_table[256] = {
         32768, 33451, 34133, 34813, 35493, 36169, 36843, 37513, 38180, 38841, 39498, 40149,
         40794, 41432, 42064, 42688, 43304, 43912, 44511, 45102, 45683, 46255, 46817, 47369,
         47911, 48443, 48964, 49475, 49975, 50464, 50942, 51409, 51865, 52311, 52745, 53169,
@@ -35,7 +35,7 @@ cdef extern from *:
         65534, 65534, 65534, 65535,
     };
     """
-    const uint16_t pkrnnt_sigmoid_table[256]
+    const int32_t pkrnnt_sigmoid_table[256]
 
 cdef enum ActivationKind:
     SIGMOID = 0
@@ -73,23 +73,23 @@ cdef inline int32_t saturate_s16(int32_t value) noexcept nogil:
     return clamp_s32(value, -32768, 32767)
 
 
-cdef inline int16_t activation_s16(int16_t x, int left_shift, ActivationKind kind) noexcept nogil:
-    # int16 in at scale 2^(left_shift - 12), Q0.15 out. left_shift -4..4 keeps |d| < 2^21.
+cdef inline int32_t activation_s16(int32_t x, int left_shift, ActivationKind kind) noexcept nogil:
+    # x an int16 value at scale 2^(left_shift - 12), Q0.15 out; left_shift -4..4 keeps |d| < 2^21.
+    # Selections instead of branches, so that a loop over it becomes vector code.
     cdef int32_t multiplier = 3 << left_shift if left_shift >= 0 else 3
     cdef int right = -left_shift if left_shift < 0 else 0
     cdef int32_t d = (x * multiplier + ((1 << right) >> 1)) >> right
     cdef int32_t a = -d if d < 0 else d
     cdef int bits = 9 if kind == SIGMOID else 8
     cdef int32_t u = a >> bits
-    cdef int32_t r
-    if u >= 255:
-        r = 0x7FFF << 10 if kind == SIGMOID else 0xFFFF << 8
-    else:
-        r = (<int32_t>pkrnnt_sigmoid_table[u] << bits) + (a & ((1 << bits) - 1)) * (
-            <int32_t>pkrnnt_sigmoid_table[u + 1] - <int32_t>pkrnnt_sigmoid_table[u])
+    cdef int32_t inside = u if u < 254 else 254
+    cdef int32_t low = pkrnnt_sigmoid_table[inside]
+    cdef int32_t r = (low << bits) + (a & ((1 << bits) - 1)) * (pkrnnt_sigmoid_table[inside + 1] - low)
     if kind == SIGMOID:
-        return <int16_t>((r + 512) >> 10 if d >= 0 else ((1 << 25) - r + 511) >> 10)
-    return <int16_t>((r - (1 << 23) + 128) >> 8 if d >= 0 else (-r + (1 << 23) + 127) >> 8)
+        r = r if u < 255 else 0x7FFF << 10
+        return (r + 512) >> 10 if d >= 0 else ((1 << 25) - r + 511) >> 10
+    r = r if u < 255 else 0xFFFF << 8
+    return (r - (1 << 23) + 128) >> 8 if d >= 0 else (-r + (1 << 23) + 127) >> 8
 
 
 cdef inline int32_t saturating_shift_left(int32_t value, int exponent) noexcept nogil:
@@ -99,7 +99,8 @@ cdef inline int32_t saturating_shift_left(int32_t value, int exponent) noexcept 
 
 
 cdef inline int32_t exp_factor(int32_t r, int32_t remainder, int bit, int32_t factor) noexcept nogil:
-    return doubling_high_mult(r, factor) if remainder & (1 << bit) else r
+    cdef int32_t scaled = doubling_high_mult(r, factor)
+    return scaled if (remainder >> bit) & 1 else r
 
 
 cdef inline int32_t exp_on_negative_values(int32_t v) noexcept nogil:
@@ -112,15 +113,14 @@ cdef inline int32_t exp_on_negative_values(int32_t v) noexcept nogil:
     cdef int32_t x4_over_4 = divide_by_power_of_two(doubling_high_mult(x2, x2), 2)
     cdef int32_t tail = divide_by_power_of_two(doubling_high_mult(x4_over_4 + x3, 715827883) + x2, 1)
     cdef int32_t r = 1895147668 + doubling_high_mult(1895147668, x + tail)
-    if v == 0:
-        return 2147483647
     r = exp_factor(r, remainder, 24, 1672461947)
     r = exp_factor(r, remainder, 25, 1302514674)
     r = exp_factor(r, remainder, 26, 790015084)
     r = exp_factor(r, remainder, 27, 290630308)
     r = exp_factor(r, remainder, 28, 39332535)
     r = exp_factor(r, remainder, 29, 720401)
-    return exp_factor(r, remainder, 30, 242)
+    r = exp_factor(r, remainder, 30, 242)
+    return 2147483647 if v == 0 else r
 
 
 cdef inline int32_t one_over_one_plus_x(int32_t v) noexcept nogil:

@@ -4,14 +4,26 @@ The kernels use the scalar functions of ``fixed_point.pxd``; these wrappers exis
 of the arithmetic (or a test) can compare itself with them value by value.
 """
 
+from libc.stdint cimport int16_t, int32_t
+
 import numpy as np
 
 ACTIVATION_KINDS = {"sigmoid": SIGMOID, "tanh": TANH}
 
 
-def _int32(*arrays):
-    return [np.ascontiguousarray(a, dtype=np.int32).reshape(-1)
-            for a in np.broadcast_arrays(*arrays)], np.broadcast_shapes(*map(np.shape, arrays))
+def _integers(low, high, **arrays):
+    """The arrays broadcast together as flat int32, refused outside [low, high]; and their shape."""
+    given = [np.asarray(a) for a in arrays.values()]
+    for (name, _), array, least, most in zip(arrays.items(), given, low, high, strict=True):
+        fits = array.dtype.kind in "iu" and (
+            not array.size or (least <= array.min() and array.max() <= most))
+        if not fits:
+            raise ValueError(f"{name} holds {array.dtype} values beyond {least}..{most}")
+    flat = [np.ascontiguousarray(a, dtype=np.int32).reshape(-1) for a in np.broadcast_arrays(*given)]
+    return flat, np.broadcast_shapes(*(a.shape for a in given))
+
+
+LOWEST, HIGHEST = -2**31, 2**31 - 1
 
 
 def requantize(values, multiplier, shift):
@@ -24,8 +36,12 @@ def requantize(values, multiplier, shift):
 
     Returns:
         int32 array of ``values * multiplier * 2**(shift - 31)``, rounded.
+
+    Raises:
+        ValueError: a value outside its range, here and below.
     """
-    (v, m, s), shape = _int32(values, multiplier, shift)
+    (v, m, s), shape = _integers((LOWEST, LOWEST, -31), (HIGHEST, HIGHEST, 31),
+                                 values=values, multiplier=multiplier, shift=shift)
     cdef const int32_t[::1] v_view = v, m_view = m, s_view = s
     out = np.empty(len(v), np.int32)
     cdef int32_t[::1] out_view = out
@@ -37,7 +53,7 @@ def requantize(values, multiplier, shift):
 
 def high_mult(a, b):
     """dhm(a, b) = (a * b + 2**30) >> 31 of int32 arrays; ties towards +infinity."""
-    (x, y), shape = _int32(a, b)
+    (x, y), shape = _integers((LOWEST,) * 2, (HIGHEST,) * 2, a=a, b=b)
     cdef const int32_t[::1] x_view = x, y_view = y
     out = np.empty(len(x), np.int32)
     cdef int32_t[::1] out_view = out
@@ -49,7 +65,7 @@ def high_mult(a, b):
 
 def rounding_divide(values, exponent):
     """dpot(x, e): int32 ``values / 2**exponent`` to nearest, ties away from zero; exponent 0..31."""
-    (x, e), shape = _int32(values, exponent)
+    (x, e), shape = _integers((LOWEST, 0), (HIGHEST, 31), values=values, exponent=exponent)
     cdef const int32_t[::1] x_view = x, e_view = e
     out = np.empty(len(x), np.int32)
     cdef int32_t[::1] out_view = out
@@ -78,19 +94,19 @@ def activation(x, int left_shift, kind):
     if kind not in ACTIVATION_KINDS:
         raise ValueError(f"activation is {kind!r}, wanted one of {sorted(ACTIVATION_KINDS)}")
     cdef ActivationKind which = ACTIVATION_KINDS[kind]
-    flat = np.ascontiguousarray(x, dtype=np.int16).reshape(-1)
-    cdef const int16_t[::1] x_view = flat
+    (flat,), shape = _integers((-32768,), (32767,), x=x)
+    cdef const int32_t[::1] x_view = flat
     out = np.empty(len(flat), np.int16)
     cdef int16_t[::1] out_view = out
     cdef Py_ssize_t i
     for i in range(x_view.shape[0]):
-        out_view[i] = activation_s16(x_view[i], left_shift, which)
-    return out.reshape(np.shape(x))
+        out_view[i] = <int16_t>activation_s16(x_view[i], left_shift, which)
+    return out.reshape(shape)
 
 
 def exp_negative(x):
     """exp of int32 values <= 0 in Q5.26, result int32 in Q0.31."""
-    (v,), shape = _int32(x)
+    (v,), shape = _integers((LOWEST,), (0,), x=x)
     cdef const int32_t[::1] v_view = v
     out = np.empty(len(v), np.int32)
     cdef int32_t[::1] out_view = out
@@ -102,7 +118,7 @@ def exp_negative(x):
 
 def reciprocal(x):
     """1 / (1 + x) of int32 values >= 0 in Q0.31, result int32 in Q0.31."""
-    (v,), shape = _int32(x)
+    (v,), shape = _integers((0,), (HIGHEST,), x=x)
     cdef const int32_t[::1] v_view = v
     out = np.empty(len(v), np.int32)
     cdef int32_t[::1] out_view = out

@@ -1,7 +1,6 @@
 """Encoder frames at the boundary: what is accepted, and the one place where they become integers."""
 
-from libc.math cimport rintf
-from libc.stdint cimport int8_t, uint32_t
+from libc.stdint cimport int8_t, int32_t, uint32_t
 
 import numpy as np
 
@@ -30,8 +29,9 @@ def check_frames(enc, int width):
             finite in float32 (named by frame and column).
     """
     cdef const float[:, ::1] view
-    if not isinstance(enc, np.ndarray):
-        enc = np.asarray(enc)
+    if hasattr(enc, "mask"):
+        raise ValueError("encoder frames are a masked array, wanted plain values")
+    enc = np.asarray(enc)  # of a subclass, the plain array underneath
     if enc.dtype.kind != "f":
         raise ValueError(
             f"encoder frames have dtype {enc.dtype}, wanted float16, float32 or float64")
@@ -55,14 +55,21 @@ def check_frames(enc, int width):
 
 cdef void quantize_frames(const float *enc, Py_ssize_t size, float inverse_scale, int zero_point,
                           int8_t *out, Counters *counters) noexcept nogil:
+    # Adding and taking away 1.5 * 2^23 rounds a small float32 to the nearest integer, ties to even,
+    # without a library call. What is clamped to +-1024 before lies outside int8 either way.
+    cdef float magic = 12582912.0
+    cdef int32_t low = -128 - zero_point
+    cdef int32_t high = 127 - zero_point
+    cdef int32_t q, clipped
+    cdef int32_t saturated = 0  # a block of frames has far fewer than 2^31 values
+    cdef float x
     cdef Py_ssize_t i
-    cdef float low = -128.0 - zero_point
-    cdef float high = 127.0 - zero_point
-    cdef float q, clipped
-    cdef long saturated = 0
     for i in range(size):
-        q = rintf(enc[i] * inverse_scale)
+        x = enc[i] * inverse_scale
+        x = x if x > -1024.0 else -1024.0
+        x = x if x < 1024.0 else 1024.0
+        q = <int32_t>((x + magic) - magic)
         clipped = low if q < low else (high if q > high else q)
         saturated += clipped != q
-        out[i] = <int8_t>(<int>clipped + zero_point)
+        out[i] = <int8_t>(clipped + zero_point)
     count(counters, SITE_ENC, saturated, size)

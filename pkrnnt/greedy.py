@@ -117,8 +117,8 @@ def rnnt_decode_frames(
     """
     if max_symbols is None:
         max_symbols = model.max_symbols
-    if not isinstance(max_symbols, int | np.integer) or max_symbols < 1:
-        raise ValueError(f"max_symbols is {max_symbols!r}, wanted an integer of at least 1")
+    if not isinstance(max_symbols, int | np.integer) or not 1 <= max_symbols < 2**31:
+        raise ValueError(f"max_symbols is {max_symbols!r}, wanted an integer of at least 1, below 2^31")
     if state.model_digest != model.digest:
         raise ValueError(
             f"the state was made for model {state.model_digest[:12]}, "

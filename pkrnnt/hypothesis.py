@@ -72,6 +72,13 @@ class Lookahead(NamedTuple):
     """(h, c) to adopt when the next token is emitted."""
 
 
+def _frozen(arrays: Any) -> Any:
+    """The arrays, read-only from now on: states share them."""
+    for array in arrays:
+        array.flags.writeable = False
+    return arrays
+
+
 class RnntDecodeState:
     """The decoder's state between chunks of one stream. Made by ``rnnt_decode_init``.
 
@@ -99,17 +106,22 @@ class RnntDecodeState:
 
     def __init__(self, model_digest: str, prediction_state: PredictionState) -> None:
         self.model_digest = model_digest
-        self._initial = prediction_state
+        self._initial = _frozen(prediction_state)
         self._lock = threading.Lock()
         self.reset()
 
     def reset(self) -> None:
-        """Back to the start of a stream: everything equals a new state's."""
-        self.prediction_state: PredictionState = self._initial
-        self.last_token = SOS
-        self.hyp = Hypothesis()
-        self.frames_decoded = 0
-        self.lookahead: Lookahead | None = None
+        """Back to the start of a stream: everything equals a new state's.
+
+        Raises:
+            RuntimeError: another thread is decoding with this state.
+        """
+        with self:
+            self.prediction_state: PredictionState = self._initial
+            self.last_token = SOS
+            self.hyp = Hypothesis()
+            self.frames_decoded = 0
+            self.lookahead: Lookahead | None = None
 
     @property
     def have_token(self) -> bool:
@@ -131,18 +143,21 @@ class RnntDecodeState:
         """Takes over the outcome of one chunk; called once, when nothing can fail any more."""
         self.hyp.extend(hyp, self.frames_decoded)
         self.frames_decoded += frames
-        self.prediction_state = prediction_state
+        self.prediction_state = _frozen(prediction_state)
         self.lookahead = lookahead
+        if lookahead is not None:
+            _frozen((lookahead.pred_proj, *lookahead.prediction_state))
         if hyp.tokens:
             self.last_token = hyp.tokens[-1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__ if name != "_lock"}
+        with self:
+            return {name: getattr(self, name) for name in self.__slots__ if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
-        # Arrays are replaced, never written to, so a copy may share them; the lists are appended to.
+        # Arrays are read-only, so a copy may share them; the lists are appended to.
         self.hyp = self.hyp.copy()
         self._lock = threading.Lock()
 

@@ -1,83 +1,46 @@
 """Int8 joint network: projections, activation, logits, confidence (docs/fixed_point.md sections 5 and 7)."""
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t
 
 import numpy as np
 
 from pkrnnt.fixed_point cimport (
-    SIGMOID, TANH, activation_s16, clamp_s32, count_leading_zeros, divide_by_power_of_two,
-    doubling_high_mult, exp_on_negative_values, one_over_one_plus_x, requantize_s32, saturate_s16,
-    shift_left)
+    count_leading_zeros, divide_by_power_of_two, doubling_high_mult, one_over_one_plus_x)
 from pkrnnt.frames cimport quantize_frames
+from pkrnnt.kernels.contract cimport RELU_FUNCTION, SIGMOID_FUNCTION, TANH_FUNCTION
 from pkrnnt.kernels.linear cimport Linear, allocate_aligned, free_aligned, run_linear, scratch_bytes
-from pkrnnt.saturation cimport (
-    SITE_JOINT_ENC, SITE_JOINT_HIDDEN, SITE_JOINT_PRED, SITE_JOINT_SUM, Counters, Site, count)
+from pkrnnt.saturation cimport SITE_JOINT_ENC, SITE_JOINT_PRED, Counters, Site, count
 
 from pkrnnt.frames import check_frames
 
-ACTIVATIONS = {"relu": JOINT_RELU, "sigmoid": JOINT_SIGMOID, "tanh": JOINT_TANH}
+ACTIVATIONS = {"relu": RELU_FUNCTION, "sigmoid": SIGMOID_FUNCTION, "tanh": TANH_FUNCTION}
+
+cdef enum:
+    MAX_Q31 = 2147483647  # exp(0): the best class's own term
 
 
 cdef void project(const PackedLinear *linear, const int8_t *x, int n, int16_t *out, int32_t *acc,
                   void *scratch, Site site, Counters *counters) noexcept nogil:
-    cdef Py_ssize_t size = <Py_ssize_t>n * linear.rows
-    cdef Py_ssize_t i
-    cdef long saturated = 0
+    cdef int64_t size = <int64_t>n * linear.rows
     run_linear(linear, x, n, acc, scratch)
-    for i in range(size):
-        out[i] = <int16_t>saturate_s16(acc[i])
-        saturated += out[i] != acc[i]
-    count(counters, site, saturated, size)
-
-
-cdef inline int32_t _activate(const Joint *joint, int32_t total) noexcept nogil:
-    if joint.activation == JOINT_RELU:
-        return total if total > 0 else 0
-    return activation_s16(<int16_t>total, joint.activation_left_shift,
-                          TANH if joint.activation == JOINT_TANH else SIGMOID)
-
-
-cdef void joint_logits(const Joint *joint, const int16_t *enc_proj, const int16_t *pred_proj,
-                       int8_t *hidden, int32_t *logits, void *scratch, Counters *counters) noexcept nogil:
-    cdef int size = joint.out.cols
-    cdef long sums = 0, hiddens = 0
-    cdef int32_t total, clipped, value, out
-    cdef int j
-    for j in range(size):
-        total = <int32_t>enc_proj[j] + pred_proj[j]
-        clipped = saturate_s16(total)
-        sums += clipped != total
-        value = requantize_s32(_activate(joint, clipped), joint.hidden_multiplier, joint.hidden_shift)
-        value += joint.hidden_zero_point
-        out = clamp_s32(value, -128, 127)
-        hiddens += out != value
-        hidden[j] = <int8_t>out
-    count(counters, SITE_JOINT_SUM, sums, size)
-    count(counters, SITE_JOINT_HIDDEN, hiddens, size)
-    run_linear(&joint.out, hidden, 1, logits, scratch)
+    count(counters, site, linear.kernels.saturate_s16(acc, size, out), size)
 
 
 cdef int confidence_q15(const Joint *joint, const int32_t *logits, int best) noexcept nogil:
     cdef int n = joint.out.rows
-    cdef int32_t top = logits[best]
-    cdef int32_t exp_best = exp_on_negative_values(0)
-    cdef int32_t reciprocal
-    cdef uint64_t wide = 0
+    cdef int64_t wide, p16, q15
     cdef uint32_t total
-    cdef int64_t difference, p16, q15
-    cdef int headroom, i
+    cdef int32_t reciprocal
+    cdef int headroom
     if n == 1:
         return 32767
-    for i in range(n):
-        difference = <int64_t>logits[i] - top
-        if difference >= joint.softmax_diff_min:
-            wide += divide_by_power_of_two(exp_on_negative_values(doubling_high_mult(
-                shift_left(<int32_t>difference, joint.softmax_shift), joint.softmax_multiplier)), 12)
+    wide = joint.out.kernels.exp_sum(logits, n, logits[best], joint.softmax_multiplier,
+                                     joint.softmax_shift, joint.softmax_diff_min)
     # Each term is at most 2^19: only 8,192 equal maxima and more reach the limit, where p is 0 anyway.
     total = <uint32_t>(wide if wide < 0xFFFFFFFFu else 0xFFFFFFFFu)
     headroom = count_leading_zeros(total)
     reciprocal = one_over_one_plus_x(<int32_t>((total << headroom) - (<uint32_t>1 << 31)))
-    p16 = divide_by_power_of_two(doubling_high_mult(reciprocal, exp_best), 12 - headroom + 15) - 32768
+    p16 = divide_by_power_of_two(doubling_high_mult(reciprocal, MAX_Q31), 12 - headroom + 15) - 32768
     p16 = (-32768 if p16 < -32768 else (32767 if p16 > 32767 else p16)) + 32768
     q15 = n * p16 - 65536
     if q15 <= 0:
@@ -124,9 +87,9 @@ cdef class Int8Joint:
         ValueError: sizes that do not fit each other, or a value outside its range.
     """
 
-    def __cinit__(self, Linear enc, Linear pred, Linear out, *, float enc_inverse_scale,
-                  int enc_zero_point, str activation, int activation_left_shift, hidden,
-                  int hidden_zero_point, softmax):
+    def __cinit__(self, Linear enc not None, Linear pred not None, Linear out not None, *,
+                  float enc_inverse_scale, int enc_zero_point, str activation, int activation_left_shift,
+                  hidden, int hidden_zero_point, softmax):
         for name, linear in (("joint.enc", enc), ("joint.pred", pred)):
             if (<Linear>linear).c.rows != out.c.cols:
                 raise ValueError(
@@ -135,16 +98,22 @@ cdef class Int8Joint:
             raise ValueError(f"joint activation is {activation!r}, wanted one of {sorted(ACTIVATIONS)}")
         if not -4 <= activation_left_shift <= 4:
             raise ValueError(f"activation_left_shift is {activation_left_shift}, wanted -4..4")
+        if not -31 <= hidden[1] <= 15:
+            raise ValueError(f"hidden shift is {hidden[1]}, wanted -31..15")
+        if not (softmax[0] > 0 and 0 <= softmax[1] <= 31 and -31 * 2**26 <= softmax[2] << softmax[1] <= 0):
+            raise ValueError(
+                f"softmax is {softmax}, wanted a multiplier above 0, a shift of 0..31 and a diff_min that "
+                f"shifted by it stays within -31 * 2^26..0")
         self._linears = (enc, pred, out)
         self.c.enc = enc.c
         self.c.pred = pred.c
         self.c.out = out.c
         self.c.enc_inverse_scale = enc_inverse_scale
         self.c.enc_zero_point = enc_zero_point
-        self.c.activation = ACTIVATIONS[activation]
-        self.c.activation_left_shift = activation_left_shift
-        self.c.hidden_multiplier, self.c.hidden_shift = hidden
-        self.c.hidden_zero_point = hidden_zero_point
+        self.c.activation.function = ACTIVATIONS[activation]
+        self.c.activation.left_shift = activation_left_shift
+        self.c.activation.multiplier, self.c.activation.shift = hidden
+        self.c.activation.zero_point = hidden_zero_point
         self.c.softmax_multiplier, self.c.softmax_shift, self.c.softmax_diff_min = softmax
 
     def quantize_enc(self, enc):
@@ -176,8 +145,11 @@ cdef class Int8Joint:
         hidden, logits = np.empty(self.c.out.cols, np.int8), np.empty(self.c.out.rows, np.int32)
         cdef int8_t[::1] hidden_view = hidden
         cdef int32_t[::1] logits_view = logits
+        cdef int64_t sums, hiddens
         scratch = allocate_aligned(scratch_bytes(self.c.out.cols))
-        joint_logits(&self.c, &enc_view[0], &pred_view[0], &hidden_view[0], &logits_view[0], scratch, NULL)
+        self.c.out.kernels.add_activate_s8(&enc_view[0], &pred_view[0], self.c.out.cols, &self.c.activation,
+                                           &hidden_view[0], &sums, &hiddens)
+        run_linear(&self.c.out, &hidden_view[0], 1, &logits_view[0], scratch)
         free_aligned(scratch)
         return logits
 

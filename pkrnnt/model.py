@@ -33,6 +33,24 @@ JOINT_OUT = "joint.joint_net.2"  # joint_net.1 in checkpoints trained without dr
 ACCUMULATOR_LIMIT = 2**31 - 2**16
 
 
+def _check_types(part: str, values: Any) -> None:
+    """Every field of a dataclass of scalars holds what it is annotated with: files may hold anything."""
+    for item in fields(values):
+        value, kind = getattr(values, item.name), str(item.type)
+        integers = value if isinstance(value, tuple) else (value,)
+        if kind == "float":
+            fits = type(value) is float and 0 < value < np.inf
+            kind = "finite float above 0"
+        elif kind in ("int", "MultiplierShift", "tuple[int, int, int]"):
+            wanted = {"int": 1, "MultiplierShift": 2}.get(kind, 3)
+            fits = len(integers) == wanted and all(type(one) is int for one in integers)
+            fits = fits and isinstance(value, tuple) == (wanted > 1)
+        else:
+            fits = kind != "str" or type(value) is str
+        if not fits:
+            raise ValueError(f"{part}{item.name} is {value!r}, wanted {kind}")
+
+
 @dataclass(frozen=True)
 class Config:
     """Sizes and decoding rules of a model."""
@@ -56,17 +74,18 @@ class Config:
     """The V token pieces in the order of their ids, blank left out; None where unknown."""
 
     def __post_init__(self) -> None:
+        _check_types("", self)
         for name in (
             "vocab_size", "pred_hidden", "pred_layers", "embed_dim", "joint_hidden", "enc_hidden",
             "max_symbols",
         ):  # fmt: skip
             value = getattr(self, name)
             least = 0 if name == "vocab_size" else 1
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} is {value!r}, wanted an integer of at least {least}")
-        if not isinstance(self.blank_id, int) or not 0 <= self.blank_id <= self.vocab_size:
+            if not least <= value < 2**31:
+                raise ValueError(f"{name} is {value}, wanted at least {least} and below 2^31")
+        if not 0 <= self.blank_id <= self.vocab_size:
             raise ValueError(
-                f"blank_id is {self.blank_id!r}, wanted 0..{self.vocab_size}, "
+                f"blank_id is {self.blank_id}, wanted 0..{self.vocab_size}, "
                 f"one of the {self.vocab_size + 1} output rows"
             )
         if self.joint_activation not in reference.ACTIVATIONS:
@@ -75,16 +94,20 @@ class Config:
                 f"wanted one of {sorted(reference.ACTIVATIONS)}"
             )
         if self.vocabulary is not None:
+            if isinstance(self.vocabulary, str) or not all(
+                isinstance(piece, str) for piece in self.vocabulary
+            ):
+                raise ValueError("vocabulary holds something that is not a list of str")
             object.__setattr__(self, "vocabulary", tuple(self.vocabulary))
-            if not all(isinstance(piece, str) for piece in self.vocabulary):
-                raise ValueError("vocabulary holds something that is not a string")
             if len(self.vocabulary) != self.vocab_size:
                 raise ValueError(
                     f"the vocabulary has {len(self.vocabulary)} entries and the joint "
                     f"{self.vocab_size + 1} output rows, wanted {self.vocab_size} entries: "
                     f"one less than rows, blank has none"
                 )
-        if self.frame_seconds is not None and not 0 < self.frame_seconds < 10:
+        if self.frame_seconds is not None and not (
+            type(self.frame_seconds) in (int, float) and 0 < self.frame_seconds < 10
+        ):
             raise ValueError(f"frame_seconds is {self.frame_seconds!r}, wanted 0..10 seconds")
 
     def to_json(self) -> dict[str, Any]:
@@ -100,6 +123,36 @@ class Config:
             return cls(**values)
         except TypeError as error:
             raise ValueError(f"config is incomplete: {error}") from None
+
+
+def _check_shapes(config: Config, embed: NDArray[Any], linears: Mapping[str, Any]) -> None:
+    """Every matrix has the shape its config says, so that nothing reads beyond one."""
+    size, joint = config.pred_hidden, config.joint_hidden
+    wanted = {
+        **{
+            f"{LSTM}.weight_{suffix}_l{layer}": (
+                4 * size,
+                config.embed_dim if suffix == "ih" and layer == 0 else size,
+            )
+            for layer in range(min(config.pred_layers, len(linears)))
+            for suffix in ("ih", "hh")
+        },
+        f"{JOINT_ENC}.weight": (joint, config.enc_hidden),
+        f"{JOINT_PRED}.weight": (joint, size),
+        f"{JOINT_OUT}.weight": (config.vocab_size + 1, joint),
+    }
+    if set(wanted) != set(linears):
+        raise ValueError(
+            f"the model has {(len(linears) - 3) // 2} LSTM layers, wanted {config.pred_layers}"
+        )
+    for name, shape in wanted.items():
+        if linears[name].shape != shape:
+            raise ValueError(f"tensor {name} has shape {linears[name].shape}, wanted {shape}")
+    if embed.ndim != 2 or embed.shape[1] != config.embed_dim:
+        raise ValueError(
+            f"tensor {EMBED}.weight has shape {embed.shape}, wanted [rows, {config.embed_dim}]"
+        )
+    _check_embedding_rows(embed.shape[0], config)
 
 
 class _Model:
@@ -141,6 +194,19 @@ class FloatModel(_Model):
     """sha256 of weights and config"""
 
     def __post_init__(self) -> None:
+        weights = {name: a for name, a in self.tensors().items() if a.ndim == 2}
+        del weights[f"{EMBED}.weight"]
+        _check_shapes(self.config, self.embed, weights)
+        self._derive(
+            embed=_read_only(self.embed),
+            lstm=tuple(
+                LstmWeights(_read_only_linear(one.input), _read_only_linear(one.hidden))
+                for one in self.lstm
+            ),
+            joint_enc=_read_only_linear(self.joint_enc),
+            joint_pred=_read_only_linear(self.joint_pred),
+            joint_out=_read_only_linear(self.joint_out),
+        )
         self._derive(
             prediction=reference.Prediction(self.embed, self.lstm),
             joint=reference.Joint(
@@ -213,12 +279,12 @@ class FloatModel(_Model):
             frame_seconds=frame_seconds,
             vocabulary=None if vocabulary is None else tuple(vocabulary),
         )
-        check_embedding_rows(embed.shape[0], config)
+        _check_embedding_rows(embed.shape[0], config)
 
         def linear(weight: str, bias: str, rows: int, cols: int) -> reference.Linear:
             return reference.Linear(
-                take(found, weight, np.float32, (rows, cols)),
-                take(found, bias, np.float32, (rows,)),
+                _take(found, weight, np.float32, (rows, cols)),
+                _take(found, bias, np.float32, (rows,)),
             )
 
         def gates(suffix: str, layer: int, cols: int) -> reference.Linear:
@@ -227,7 +293,7 @@ class FloatModel(_Model):
 
         return cls(
             config=config,
-            embed=take(found, f"{EMBED}.weight", np.float32, embed.shape),
+            embed=_take(found, f"{EMBED}.weight", np.float32, embed.shape),
             lstm=tuple(
                 LstmWeights(
                     gates("ih", layer, config.pred_hidden if layer else config.embed_dim),
@@ -277,25 +343,13 @@ MultiplierShift = tuple[int, int]
 """A real factor multiplier * 2**(shift - 31); multiplier is 0 or 2**30..2**31 - 1, shift -31..30."""
 
 
-@dataclass(frozen=True)
-class LinearS8:
-    """An int8 matrix with its effective bias and one multiplier and shift per row."""
+LINEAR_PARTS = {"weight": np.int8, "bias": np.int32, "multiplier": np.int32, "shift": np.int8}
+"""Tensors of an int8 matrix in a file, and their dtypes; biases are effective, shifts one a row."""
 
-    weight: NDArray[np.int8]
-    """[rows, cols], -127..127"""
-    bias: NDArray[np.int32]
-    """[rows], effective: the input's zero point is folded in"""
-    multiplier: NDArray[np.int32]
-    """[rows]"""
-    shift: NDArray[np.int8]
-    """[rows]"""
 
-    PARTS = ("weight", "bias", "multiplier", "shift")
-
-    @property
-    def factor(self) -> NDArray[np.float64]:
-        """float64 [rows]: the real factor of each row, weight scale * input scale / output scale."""
-        return np.ldexp(self.multiplier.astype(np.float64), self.shift.astype(np.int32) - 31)
+def row_factors(linear: Linear) -> NDArray[np.float64]:
+    """float64 [rows]: the real factor of each row, weight scale * input scale / output scale."""
+    return np.ldexp(linear.multiplier.astype(np.float64), linear.shift.astype(np.int32) - 31)
 
 
 @dataclass(frozen=True)
@@ -377,25 +431,32 @@ class Int8Model(_Model):
     quantization: Quantization
     embed: NDArray[np.int8]
     """[V or V + 1, embed_dim], zero point 0"""
-    lstm: tuple[tuple[LinearS8, LinearS8], ...]
+    lstm: tuple[tuple[Linear, Linear], ...]
     """(input, hidden) matrices of each layer, bottom first; gate order i, f, g, o"""
-    joint_enc: LinearS8
-    joint_pred: LinearS8
-    joint_out: LinearS8
+    joint_enc: Linear
+    joint_pred: Linear
+    joint_out: Linear
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """how the model was made: JSON values"""
+    gate_table: bool = True
+    """whether layer 0's input gates are tabled for every token: faster, the same bytes"""
     prediction: Int8Prediction = field(init=False, repr=False)
     joint: Int8Joint = field(init=False, repr=False)
     digest: str = field(init=False, repr=False)
     """sha256 of everything above"""
 
     def __post_init__(self) -> None:
+        self._derive(
+            embed=_read_only(self.embed),
+            # Through JSON: a copy of what a file would hold, and nothing that it could not.
+            provenance=json.loads(json.dumps(dict(self.provenance))),
+        )
         self._validate()
         scalars = self.quantization.joint
         layers = [
             LstmLayer(
-                _packed(input),
-                _packed(hidden),
+                input,
+                hidden,
                 hidden_zero_point=layer.hidden_zero_point,
                 cell_scale_power=layer.cell_scale_power,
                 cell_clip=layer.cell_clip,
@@ -406,11 +467,11 @@ class Int8Model(_Model):
             for (input, hidden), layer in zip(self.lstm, self.quantization.lstm, strict=True)
         ]
         self._derive(
-            prediction=Int8Prediction(self.embed, layers),
+            prediction=Int8Prediction(self.embed, layers, self.gate_table),
             joint=Int8Joint(
-                _packed(self.joint_enc),
-                _packed(self.joint_pred),
-                _packed(self.joint_out),
+                self.joint_enc,
+                self.joint_pred,
+                self.joint_out,
                 enc_inverse_scale=scalars.enc_inverse_scale,
                 enc_zero_point=scalars.enc_zero_point,
                 activation=self.config.joint_activation,
@@ -429,30 +490,43 @@ class Int8Model(_Model):
         config: Config,
         quantization: Quantization,
         provenance: Mapping[str, Any],
+        *,
+        kernels: str | None = None,
+        gate_table: bool = True,
     ) -> Int8Model:
-        """A model from the tensors of its file; raises ValueError naming the one that does not fit."""
-        found = dict(tensors)
-        _check_names(found, _int8_names(config))
-        dtypes = dict(zip(LinearS8.PARTS, (np.int8, np.int32, np.int32, np.int8), strict=True))
+        """A model from the tensors of its file, which stay as they are.
 
-        def linear(names: Mapping[str, str], rows: int, cols: int) -> LinearS8:
-            shapes = {"weight": (rows, cols)}
-            return LinearS8(
-                *(
-                    take(found, name, dtypes[part], shapes.get(part, (rows,)))
-                    for part, name in names.items()
+        Args:
+            tensors, config, quantization, provenance: as in a file.
+            kernels: kernel variant, None for the one in use.
+            gate_table: whether to table layer 0's input gates.
+
+        Raises:
+            ValueError: names the tensor that does not fit.
+        """
+        found = dict(tensors)
+        if config.pred_layers > len(found):
+            raise ValueError(f"{len(found)} tensors cannot hold {config.pred_layers} LSTM layers")
+        _check_names(found, _int8_names(config))
+
+        def linear(names: Mapping[str, str], rows: int, cols: int) -> Linear:
+            arrays = {
+                part: _take(
+                    found, name, LINEAR_PARTS[part], (rows, cols) if part == "weight" else (rows,)
                 )
-            )
+                for part, name in names.items()
+            }
+            return Linear(**arrays, kernels=kernels)
 
         size = config.pred_hidden
         embed_shape = np.shape(found[f"{EMBED}.weight"])
         if len(embed_shape) != 2:
             raise ValueError(f"tensor {EMBED}.weight has shape {embed_shape}, wanted two dimensions")
-        check_embedding_rows(embed_shape[0], config)
+        _check_embedding_rows(embed_shape[0], config)
         return cls(
             config=config,
             quantization=quantization,
-            embed=take(found, f"{EMBED}.weight", np.int8, (embed_shape[0], config.embed_dim)),
+            embed=_take(found, f"{EMBED}.weight", np.int8, (embed_shape[0], config.embed_dim)),
             lstm=tuple(
                 (
                     linear(_gate_parts("ih", layer), 4 * size, size if layer else config.embed_dim),
@@ -464,11 +538,12 @@ class Int8Model(_Model):
             joint_pred=linear(_linear_parts(JOINT_PRED), config.joint_hidden, size),
             joint_out=linear(_linear_parts(JOINT_OUT), config.vocab_size + 1, config.joint_hidden),
             provenance=provenance,
+            gate_table=gate_table,
         )
 
-    def linears(self) -> dict[str, LinearS8]:
+    def linears(self) -> dict[str, Linear]:
         """Every matrix under NeMo's name of its weight."""
-        named = {}
+        named: dict[str, Linear] = {}
         for layer, (input, hidden) in enumerate(self.lstm):
             named[f"{LSTM}.weight_ih_l{layer}"] = input
             named[f"{LSTM}.weight_hh_l{layer}"] = hidden
@@ -501,7 +576,7 @@ class Int8Model(_Model):
         return {
             f"{EMBED}.weight": np.array([self.quantization.embed_scale]),
             **{
-                name: linear.factor * outputs[name] / inputs[name][0]
+                name: row_factors(linear) * outputs[name] / inputs[name][0]
                 for name, linear in self.linears().items()
             },
         }
@@ -510,7 +585,7 @@ class Int8Model(_Model):
         """Every array under the name it has in the file."""
         named: dict[str, NDArray[Any]] = {f"{EMBED}.weight": self.embed}
         for name, linear in self.linears().items():
-            for part in LinearS8.PARTS:
+            for part in LINEAR_PARTS:
                 named[name.replace("weight", part)] = getattr(linear, part)
         return named
 
@@ -521,6 +596,21 @@ class Int8Model(_Model):
             "quantization": self.quantization.to_json(),
             "provenance": dict(self.provenance),
         }
+
+    def configured(self, *, kernels: str | None = None, gate_table: bool = True) -> Int8Model:
+        """The same model for another kernel variant, or without the gate table; the same results.
+
+        Raises:
+            ValueError: a kernel variant that is not available here.
+        """
+        return Int8Model.from_tensors(
+            self.tensors(),
+            self.config,
+            self.quantization,
+            self.provenance,
+            kernels=kernels,
+            gate_table=gate_table,
+        )
 
     def decode_frames(
         self,
@@ -545,6 +635,13 @@ class Int8Model(_Model):
             raise ValueError(
                 f"quantization has {len(scalars.lstm)} LSTM layers, wanted {self.config.pred_layers}"
             )
+        _check_types("", scalars)
+        _check_types("joint ", scalars.joint)
+        for index, layer in enumerate(scalars.lstm):
+            _check_types(f"LSTM layer {index} ", layer)
+        _check_shapes(self.config, self.embed, self.linears())
+        if self.embed.dtype != np.int8:
+            raise ValueError(f"tensor {EMBED}.weight has dtype {self.embed.dtype}, wanted int8")
         joint = scalars.joint
         limits: list[tuple[str, Any, int, int]] = [
             ("joint enc_zero_point", joint.enc_zero_point, -128, 127),
@@ -554,14 +651,6 @@ class Int8Model(_Model):
             ("softmax shift", joint.softmax[1], 0, 31),
             ("softmax diff_min", joint.softmax[2], -(2**31), 0),
         ]
-        positive = {
-            "embed_scale": scalars.embed_scale,
-            "joint enc_scale": joint.enc_scale,
-            "joint enc_inverse_scale": joint.enc_inverse_scale,
-            "joint sum_scale": joint.sum_scale,
-            "joint hidden_scale": joint.hidden_scale,
-            "joint logit_scale": joint.logit_scale,
-        }
         pairs = {"joint hidden": joint.hidden}
         for index, layer in enumerate(scalars.lstm):
             limits += [
@@ -569,7 +658,6 @@ class Int8Model(_Model):
                 (f"LSTM layer {index} cell_scale_power", layer.cell_scale_power, -16, -8),
                 (f"LSTM layer {index} cell_clip", layer.cell_clip, 0, 32767),
             ]
-            positive[f"LSTM layer {index} hidden_scale"] = layer.hidden_scale
             for name in ("forget_to_cell", "input_to_cell", "output"):
                 pair = getattr(layer, name)
                 pairs[f"LSTM layer {index} {name}"] = pair
@@ -577,16 +665,21 @@ class Int8Model(_Model):
                 limits.append((f"LSTM layer {index} {name} shift", pair[1], -31, 0))
         limits.append(("joint hidden shift", joint.hidden[1], -31, 15))
         for name, value, low, high in limits:
-            if not isinstance(value, int) or not low <= value <= high:
-                raise ValueError(f"{name} is {value!r}, wanted {low}..{high}")
-        for name, real in positive.items():
-            if not isinstance(real, float) or not 0 < real < np.inf:
-                raise ValueError(f"{name} is {real!r}, wanted a finite value above 0")
+            if not low <= value <= high:
+                raise ValueError(f"{name} is {value}, wanted {low}..{high}")
+        with np.errstate(over="ignore", under="ignore"):
+            inverse = float(np.float32(joint.enc_inverse_scale))
+        if inverse != joint.enc_inverse_scale:
+            raise ValueError(
+                f"joint enc_inverse_scale is {joint.enc_inverse_scale}, wanted a finite float32"
+            )
         for name, (multiplier, shift) in pairs.items():
-            check_multipliers(name, np.array([multiplier]), np.array([shift]))
-        check_weights(f"{EMBED}.weight", self.embed)
+            _check_multipliers(name, np.array([multiplier]), np.array([shift]))
+        _check_weights(f"{EMBED}.weight", self.embed)
         for name, linear in self.linears().items():
-            check_linear(name, linear)
+            _check_linear(name, linear)
+            if scalars.granularity == "gate" and name.startswith(LSTM):
+                _check_gates(name, linear)
         wide = int(np.max(self.joint_out.shift))
         if wide > 0:
             raise ValueError(
@@ -603,11 +696,11 @@ def _parts(name: str) -> tuple[str, str]:
 
 
 def _linear_parts(name: str) -> dict[str, str]:
-    return {part: f"{name}.{part}" for part in LinearS8.PARTS}
+    return {part: f"{name}.{part}" for part in LINEAR_PARTS}
 
 
 def _gate_parts(suffix: str, layer: int) -> dict[str, str]:
-    return {part: f"{LSTM}.{part}_{suffix}_l{layer}" for part in LinearS8.PARTS}
+    return {part: f"{LSTM}.{part}_{suffix}_l{layer}" for part in LINEAR_PARTS}
 
 
 def _int8_names(config: Config) -> list[str]:
@@ -616,10 +709,6 @@ def _int8_names(config: Config) -> list[str]:
         *(_linear_parts(name) for name in (JOINT_ENC, JOINT_PRED, JOINT_OUT)),
     ]  # fmt: skip
     return [f"{EMBED}.weight", *(name for group in groups for name in group.values())]
-
-
-def _packed(linear: LinearS8) -> Linear:
-    return Linear(linear.weight, linear.bias, linear.multiplier, linear.shift)
 
 
 def _float32(name: str, value: ArrayLike) -> NDArray[np.float32]:
@@ -648,19 +737,28 @@ def _check_names(found: Mapping[str, Any], wanted: list[str]) -> None:
         )
 
 
-def take(tensors: dict[str, Any], name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Removes a tensor from the dict, as a read-only array of the dtype and shape it must have."""
+def _take(tensors: dict[str, Any], name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Removes a tensor from the dict, an array of the dtype and shape it must have."""
     array = np.asarray(tensors.pop(name))
     if array.dtype != dtype:
         raise ValueError(f"tensor {name} has dtype {array.dtype}, wanted {np.dtype(dtype)}")
     if array.shape != shape:
         raise ValueError(f"tensor {name} has shape {array.shape}, wanted {shape}")
+    return array
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy of its own that nobody can write to."""
     array = np.array(array, order="C")
     array.flags.writeable = False
     return array
 
 
-def check_embedding_rows(rows: int, config: Config) -> None:
+def _read_only_linear(linear: reference.Linear) -> reference.Linear:
+    return reference.Linear(_read_only(linear.weight), _read_only(linear.bias))
+
+
+def _check_embedding_rows(rows: int, config: Config) -> None:
     """An embedding has a row for every output row, or none for blank where blank is last."""
     outputs = config.vocab_size + 1
     if rows != outputs and not (rows == outputs - 1 and config.blank_id == config.vocab_size):
@@ -671,14 +769,14 @@ def check_embedding_rows(rows: int, config: Config) -> None:
         )
 
 
-def check_weights(name: str, weight: NDArray[np.int8]) -> None:
+def _check_weights(name: str, weight: NDArray[np.int8]) -> None:
     """Weights keep to [-127, 127], on which kernels rely."""
     if (weight == -128).any():
         index = [int(i) for i in np.argwhere(weight == -128)[0]]
         raise ValueError(f"tensor {name} holds -128 at index {index}, wanted -127..127")
 
 
-def check_multipliers(name: str, multiplier: NDArray[Any], shift: NDArray[Any]) -> None:
+def _check_multipliers(name: str, multiplier: NDArray[Any], shift: NDArray[Any]) -> None:
     """Multipliers are 0 or normalized Q31 mantissas; shifts -31..30."""
     bad = (multiplier != 0) & ((multiplier < 2**30) | (multiplier > 2**31 - 1))
     bad |= (shift < -31) | (shift > 30)
@@ -690,11 +788,19 @@ def check_multipliers(name: str, multiplier: NDArray[Any], shift: NDArray[Any]) 
         )
 
 
-def check_linear(name: str, linear: LinearS8) -> None:
+def _check_gates(name: str, linear: Linear) -> None:
+    """The rows of an LSTM gate share one multiplier and shift, as CMSIS-NN's LSTM wants them."""
+    pairs = np.stack([linear.multiplier, linear.shift]).reshape(2, 4, -1)
+    if (pairs != pairs[:, :, :1]).any():
+        raise ValueError(f"{name} has several multipliers in a gate, wanted one: granularity is 'gate'")
+
+
+def _check_linear(name: str, linear: Linear) -> None:
     """Proves from the real weights that no accumulator, shifted as its row says, leaves int32."""
-    check_weights(name, linear.weight)
-    check_multipliers(name, linear.multiplier, linear.shift)
-    bound = np.abs(linear.weight.astype(np.int64)).sum(axis=1) * 128
+    weight = linear.weight
+    _check_weights(name, weight)
+    _check_multipliers(name, linear.multiplier, linear.shift)
+    bound = np.abs(weight, dtype=np.int32).sum(axis=1, dtype=np.int64) * 128
     bound = (bound + np.abs(linear.bias.astype(np.int64))).astype(object)
     bound <<= np.maximum(linear.shift, 0).astype(object)
     if (bound >= ACCUMULATOR_LIMIT).any():

@@ -1,22 +1,15 @@
 from libc.stdint cimport int8_t, int16_t, int32_t
 
+from pkrnnt.kernels.contract cimport LstmCell
 from pkrnnt.kernels.linear cimport PackedLinear
 from pkrnnt.saturation cimport Counters
 
 # arm_lstm_unidirectional_s8 for one time step; gate rows in the order i, f, g, o.
 cdef struct Lstm:
-    PackedLinear input  # [4H, I], bias already holds in_off * rowsum
-    PackedLinear hidden  # [4H, H], bias already holds -out_off * rowsum
+    PackedLinear input  # [4H, I], bias already holds in_off * row_sum
+    PackedLinear hidden  # [4H, H], bias already holds -out_off * row_sum
     int hidden_size
-    int hidden_zero_point
-    int cell_scale_power
-    int cell_clip  # 0: none
-    int32_t forget_to_cell_multiplier
-    int forget_to_cell_shift
-    int32_t input_to_cell_multiplier
-    int input_to_cell_shift
-    int32_t output_multiplier
-    int output_shift
+    LstmCell cell
 
 cdef struct Prediction:
     const int8_t *embed  # [rows, embed_dim]
@@ -25,9 +18,11 @@ cdef struct Prediction:
     int layers
     int hidden_size
     const Lstm *lstm  # [layers]
+    const int16_t *gate_table  # [1 + rows, 4H] input part of layer 0's gates, or NULL
+    const int32_t *gate_table_saturated  # [1 + rows]
 
 # h, h_out int8 [layers, H]; c, c_out int16 [layers, H]; token < 0 is the start of sequence.
-# acc int32 [8H]; scratch for max(embed_dim, H) columns. In and out must not overlap.
+# acc int32 [6H]; scratch for max(embed_dim, H) columns. In and out must not overlap.
 cdef void step_prediction(const Prediction *prediction, int token, const int8_t *h, const int16_t *c,
                           int8_t *h_out, int16_t *c_out, int32_t *acc, void *scratch,
                           Counters *counters) noexcept nogil
@@ -40,4 +35,6 @@ cdef class Int8Prediction:
     cdef Prediction c
     cdef Lstm *_lstm
     cdef object _arrays
+    cdef object _table
     cdef readonly int embed_rows
+    cdef readonly object gate_table_bytes

@@ -21,7 +21,10 @@ class LstmLayer:
 
 class Int8Prediction:
     embed_rows: int
-    def __init__(self, embed: ArrayLike, layers: Sequence[LstmLayer]) -> None: ...
+    gate_table_bytes: int
+    def __init__(
+        self, embed: ArrayLike, layers: Sequence[LstmLayer], gate_table: bool = False
+    ) -> None: ...
     def zero_state(self) -> tuple[NDArray[np.int8], NDArray[np.int16]]: ...
     def step(
         self, token: int, state: tuple[NDArray[np.int8], NDArray[np.int16]]

@@ -1,74 +1,64 @@
 """Int8 prediction network: embedding and stacked LSTM, one step at a time (docs/fixed_point.md section 4)."""
 
 from libc.stdlib cimport free, malloc
-from libc.stdint cimport int8_t, int16_t, int32_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 
 import numpy as np
 
-from pkrnnt.fixed_point cimport SIGMOID, TANH, activation_s16, clamp_s32, requantize_s32, saturate_s16
 from pkrnnt.kernels.linear cimport Linear, allocate_aligned, free_aligned, run_linear, scratch_bytes
-from pkrnnt.saturation cimport SITE_CELL, SITE_GATE, SITE_HIDDEN, Counters, count
+from pkrnnt.saturation cimport (
+    SITE_CELL, SITE_GATE, SITE_GATE_INPUT, SITE_HIDDEN, Counters, count)
+
+cdef enum:
+    TABLE_BATCH = 8  # embedding rows taken together while the gate table is built
 
 
-cdef inline int32_t _gate(const int32_t *input_part, const int32_t *hidden_part, int index,
-                          long *saturated) noexcept nogil:
-    # The loader proves |hidden_part| < 2^31 - 2^16, so the sum stays in int32.
-    cdef int32_t x = saturate_s16(input_part[index])
-    cdef int32_t total = x + hidden_part[index]
-    cdef int32_t pre = saturate_s16(total)
-    saturated[0] += (x != input_part[index]) | (pre != total)
-    return pre
-
-
-cdef void _step_lstm(const Lstm *lstm, const int8_t *x, const int8_t *h, const int16_t *c,
-                     int8_t *h_out, int16_t *c_out, int32_t *acc, void *scratch,
+cdef void _step_lstm(const Lstm *lstm, const int16_t *gates, int32_t *acc, const int8_t *h,
+                     const int16_t *c, int8_t *h_out, int16_t *c_out, void *scratch,
                      Counters *counters) noexcept nogil:
+    # gates int16 [4H], the input's part; acc int32 [4H].
     cdef int size = lstm.hidden_size
-    cdef int32_t *input_part = acc
-    cdef int32_t *hidden_part = acc + 4 * size
-    cdef int32_t low = -lstm.cell_clip if lstm.cell_clip > 0 else -32768
-    cdef int32_t high = lstm.cell_clip if lstm.cell_clip > 0 else 32767
-    cdef long gates = 0, cells = 0, hiddens = 0
-    cdef int32_t i, f, g, o, cell, clipped, hidden, out
-    cdef int j
-    run_linear(&lstm.input, x, 1, input_part, scratch)
-    run_linear(&lstm.hidden, h, 1, hidden_part, scratch)
-    for j in range(size):
-        i = activation_s16(_gate(input_part, hidden_part, j, &gates), 0, SIGMOID)
-        f = activation_s16(_gate(input_part, hidden_part, size + j, &gates), 0, SIGMOID)
-        g = activation_s16(_gate(input_part, hidden_part, 2 * size + j, &gates), 0, TANH)
-        o = activation_s16(_gate(input_part, hidden_part, 3 * size + j, &gates), 0, SIGMOID)
-        cell = requantize_s32(i * g, lstm.input_to_cell_multiplier, lstm.input_to_cell_shift)
-        cell += saturate_s16(requantize_s32(
-            f * c[j], lstm.forget_to_cell_multiplier, lstm.forget_to_cell_shift))
-        clipped = clamp_s32(cell, low, high)
-        cells += clipped != cell
-        c_out[j] = <int16_t>clipped
-        hidden = requantize_s32(
-            o * activation_s16(<int16_t>clipped, lstm.cell_scale_power + 12, TANH),
-            lstm.output_multiplier, lstm.output_shift) + lstm.hidden_zero_point
-        out = clamp_s32(hidden, -128, 127)
-        hiddens += out != hidden
-        h_out[j] = <int8_t>out
-    count(counters, SITE_GATE, gates, 4 * size)
-    count(counters, SITE_CELL, cells, size)
-    count(counters, SITE_HIDDEN, hiddens, size)
+    cdef int64_t gates_saturated, cells_saturated, hiddens_saturated
+    run_linear(&lstm.hidden, h, 1, acc, scratch)
+    lstm.hidden.kernels.lstm_cell_s8(gates, acc, size, &lstm.cell, c, c_out, h_out, &gates_saturated,
+                                     &cells_saturated, &hiddens_saturated)
+    count(counters, SITE_GATE, gates_saturated, 4 * size)
+    count(counters, SITE_CELL, cells_saturated, size)
+    count(counters, SITE_HIDDEN, hiddens_saturated, size)
+
+
+cdef int64_t _input_gates(const Lstm *lstm, const int8_t *x, int n, int16_t *gates, int32_t *acc,
+                          void *scratch) noexcept nogil:
+    # x int8 [n, I] -> gates int16 [n, 4H]; acc int32 [n, 4H]. How many saturated.
+    run_linear(&lstm.input, x, n, acc, scratch)
+    return lstm.input.kernels.saturate_s16(acc, <int64_t>n * lstm.input.rows, gates)
 
 
 cdef void step_prediction(const Prediction *prediction, int token, const int8_t *h, const int16_t *c,
                           int8_t *h_out, int16_t *c_out, int32_t *acc, void *scratch,
                           Counters *counters) noexcept nogil:
+    cdef int size = prediction.hidden_size
+    cdef int16_t *buffer = <int16_t *>(acc + 4 * size)
+    cdef const int16_t *gates
     cdef const int8_t *x = prediction.start
+    cdef int64_t saturated
     cdef int layer
     if token >= 0:
         x = prediction.embed + <Py_ssize_t>token * prediction.embed_dim
     for layer in range(prediction.layers):
-        _step_lstm(&prediction.lstm[layer], x, h, c, h_out, c_out, acc, scratch, counters)
+        if layer == 0 and prediction.gate_table != NULL:
+            gates = prediction.gate_table + <Py_ssize_t>(token + 1) * 4 * size
+            saturated = prediction.gate_table_saturated[token + 1]
+        else:
+            saturated = _input_gates(&prediction.lstm[layer], x, 1, buffer, acc, scratch)
+            gates = buffer
+        count(counters, SITE_GATE_INPUT, saturated, 4 * size)
+        _step_lstm(&prediction.lstm[layer], gates, acc, h, c, h_out, c_out, scratch, counters)
         x = h_out
-        h += prediction.hidden_size
-        c += prediction.hidden_size
-        h_out += prediction.hidden_size
-        c_out += prediction.hidden_size
+        h += size
+        c += size
+        h_out += size
+        c_out += size
 
 
 cdef class LstmLayer:
@@ -85,8 +75,8 @@ cdef class LstmLayer:
         ValueError: sizes that do not fit each other, or a value outside its range.
     """
 
-    def __cinit__(self, Linear input, Linear hidden, *, int hidden_zero_point, int cell_scale_power,
-                  int cell_clip, forget_to_cell, input_to_cell, output):
+    def __cinit__(self, Linear input not None, Linear hidden not None, *, int hidden_zero_point,
+                  int cell_scale_power, int cell_clip, forget_to_cell, input_to_cell, output):
         if hidden.c.rows != 4 * hidden.c.cols or input.c.rows != hidden.c.rows:
             raise ValueError(
                 f"LSTM weights are {input.c.rows} x {input.c.cols} and {hidden.c.rows} x "
@@ -94,16 +84,20 @@ cdef class LstmLayer:
         if not -16 <= cell_scale_power <= -8:
             raise ValueError(
                 f"cell_scale_power is {cell_scale_power}, wanted -16..-8: the tanh table ends there")
+        for name, (_, shift) in (("forget_to_cell", forget_to_cell), ("input_to_cell", input_to_cell),
+                                 ("output", output)):
+            if not -31 <= shift <= 0:
+                raise ValueError(f"{name} shift is {shift}, wanted -31..0")
         self._linears = (input, hidden)
         self.c.input = input.c
         self.c.hidden = hidden.c
         self.c.hidden_size = hidden.c.cols
-        self.c.hidden_zero_point = hidden_zero_point
-        self.c.cell_scale_power = cell_scale_power
-        self.c.cell_clip = cell_clip
-        self.c.forget_to_cell_multiplier, self.c.forget_to_cell_shift = forget_to_cell
-        self.c.input_to_cell_multiplier, self.c.input_to_cell_shift = input_to_cell
-        self.c.output_multiplier, self.c.output_shift = output
+        self.c.cell.hidden_zero_point = hidden_zero_point
+        self.c.cell.cell_scale_power = cell_scale_power
+        self.c.cell.cell_clip = cell_clip
+        self.c.cell.forget_to_cell_multiplier, self.c.cell.forget_to_cell_shift = forget_to_cell
+        self.c.cell.input_to_cell_multiplier, self.c.cell.input_to_cell_shift = input_to_cell
+        self.c.cell.output_multiplier, self.c.cell.output_shift = output
 
 
 cdef class Int8Prediction:
@@ -112,12 +106,17 @@ cdef class Int8Prediction:
     Args:
         embed: int8 [rows, embed_dim], zero point 0.
         layers: ``LstmLayer`` objects; layer l > 0 takes layer l - 1's h as its input.
+        gate_table: whether to work out the input's part of layer 0's gates for every token now, by the
+            same integer operations: the same bytes, half of layer 0's multiplies.
+
+    Attributes:
+        gate_table_bytes: what the table takes in memory, 0 without one.
 
     Raises:
         ValueError: no layer, or sizes that do not fit each other.
     """
 
-    def __cinit__(self, embed, layers):
+    def __cinit__(self, embed, layers, bint gate_table=False):
         cdef const int8_t[:, ::1] table = np.ascontiguousarray(embed, dtype=np.int8)
         cdef const int8_t[::1] start = np.zeros(table.shape[1], np.int8)
         cdef LstmLayer layer
@@ -128,6 +127,8 @@ cdef class Int8Prediction:
         if self._lstm == NULL:
             raise MemoryError("no memory for the LSTM layers")
         for i, layer in enumerate(layers):
+            if layer is None:
+                raise ValueError(f"LSTM layer {i} is None")
             if layer.c.input.cols != cols:
                 raise ValueError(f"LSTM layer {i} takes {layer.c.input.cols} inputs, wanted {cols}")
             if i and layer.c.hidden_size != self._lstm[0].hidden_size:
@@ -144,6 +145,34 @@ cdef class Int8Prediction:
         self.c.layers = len(layers)
         self.c.hidden_size = cols
         self.c.lstm = self._lstm
+        self.gate_table_bytes = 0
+        if gate_table:
+            self._build_gate_table()
+
+    def _build_gate_table(self):
+        # Row 0 is the start of sequence, row 1 + t is token t.
+        cdef int rows = self.embed_rows + 1, width = 4 * self.c.hidden_size
+        cdef int first = 0, n, i
+        cdef int8_t[:, ::1] x = np.zeros((rows, self.c.embed_dim), np.int8)
+        cdef int32_t[:, ::1] acc = np.empty((TABLE_BATCH, width), np.int32)
+        table, saturated = np.empty((rows, width), np.int16), np.empty(rows, np.int32)
+        cdef int16_t[:, ::1] table_view = table
+        cdef int32_t[::1] saturated_view = saturated
+        np.asarray(x)[1:] = self._arrays[0]
+        cdef void *scratch = allocate_aligned(scratch_bytes(self.c.embed_dim))
+        with nogil:
+            while first < rows:
+                n = min(rows - first, TABLE_BATCH)
+                run_linear(&self._lstm[0].input, &x[first, 0], n, &acc[0, 0], scratch)
+                for i in range(n):
+                    saturated_view[first + i] = <int32_t>self._lstm[0].input.kernels.saturate_s16(
+                        &acc[i, 0], width, &table_view[first + i, 0])
+                first += n
+            free_aligned(scratch)
+        self._table = (table, saturated)
+        self.c.gate_table = &table_view[0, 0]
+        self.c.gate_table_saturated = &saturated_view[0]
+        self.gate_table_bytes = table.nbytes + saturated.nbytes
 
     def __dealloc__(self):
         free(self._lstm)
@@ -152,7 +181,7 @@ cdef class Int8Prediction:
         """The state before any token: (h int8 [layers, H] at its zero points, c int16 [layers, H] zeros)."""
         h = np.empty((self.c.layers, self.c.hidden_size), np.int8)
         for i in range(self.c.layers):
-            h[i] = self._lstm[i].hidden_zero_point
+            h[i] = self._lstm[i].cell.hidden_zero_point
         return h, np.zeros((self.c.layers, self.c.hidden_size), np.int16)
 
     def step(self, int token, state):
@@ -183,7 +212,7 @@ cdef class Int8Prediction:
         h_new, c_new = np.empty((self.c.layers, size), np.int8), np.empty((self.c.layers, size), np.int16)
         cdef int8_t[:, ::1] h_out = h_new
         cdef int16_t[:, ::1] c_out = c_new
-        acc = <int32_t *>allocate_aligned(8 * size * sizeof(int32_t))
+        acc = <int32_t *>allocate_aligned(6 * size * sizeof(int32_t))
         try:
             scratch = allocate_aligned(scratch_bytes(max(self.c.embed_dim, size)))
             with nogil:

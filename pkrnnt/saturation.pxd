@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t
 # Where the integer path may saturate, in the order of SaturationCounters.NAMES.
 cdef enum Site:
     SITE_ENC = 0
+    SITE_GATE_INPUT
     SITE_GATE
     SITE_CELL
     SITE_HIDDEN

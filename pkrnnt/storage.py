@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,31 +29,37 @@ class FormatError(ValueError):
     """A file that is not what it should be; the message names the file and what is wrong with it."""
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
-    """Writes a file so that it appears whole or not at all: temporary file, then rename.
+def write_atomically(files: Mapping[str | os.PathLike[str], bytes]) -> None:
+    """Writes files so that all appear whole, or none: temporary files first, then renames.
 
     Raises:
-        OSError: the folder is missing or cannot be written.
+        OSError: a folder is missing or cannot be written, or a path is not a regular file's.
     """
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    staged: list[tuple[str, Path]] = []
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        for path, data in files.items():
+            target = Path(path).resolve()  # a link stays, and what it points to is replaced
+            if target.exists() and not target.is_file():
+                raise OSError(f"{os.fspath(path)}: not a regular file")
+            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            staged.append((temporary, target))
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(temporary, 0o666 & ~mask)
+        for temporary, target in staged:
+            os.replace(temporary, target)
+    finally:
+        for temporary, _ in staged:
+            Path(temporary).unlink(missing_ok=True)
 
 
 def save(model: FloatModel | Int8Model, path: str | os.PathLike[str]) -> None:
     """Writes a model; the same model gives the same bytes. Raises OSError as ``write_atomically``."""
-    write_atomically(path, serialize(model))
+    write_atomically({path: serialize(model)})
 
 
 def serialize(model: FloatModel | Int8Model) -> bytes:
@@ -88,8 +95,13 @@ def read_safetensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict
         raise FormatError(f"{os.fspath(path)}: not a whole safetensors file: {error}") from None
 
 
-def load(path: str | os.PathLike[str]) -> FloatModel | Int8Model:
+def load(path: str | os.PathLike[str], *, gate_table: bool = True) -> FloatModel | Int8Model:
     """Reads a model file written by ``save``.
+
+    Args:
+        path: the file.
+        gate_table: whether an int8 model tables layer 0's input gates for every token: more
+            memory, fewer multiplies, the same results.
 
     Raises:
         FormatError: not a pkrnnt model, truncated, altered, or of an unknown format version; a
@@ -101,7 +113,7 @@ def load(path: str | os.PathLike[str]) -> FloatModel | Int8Model:
     try:
         entry = json.loads(strings.get(METADATA_KEY, "{}"))
         kind, version = entry.get("format"), entry.get("format_version")
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise FormatError(f"{name}: metadata are not a JSON object: {error}") from None
     if kind not in (INT8_FORMAT, FLOAT_FORMAT):
         raise FormatError(
@@ -126,7 +138,9 @@ def load(path: str | os.PathLike[str]) -> FloatModel | Int8Model:
         config = Config.from_json(meta["config"])
         if kind == INT8_FORMAT:
             quantization = Quantization.from_json(meta["quantization"])
-            return Int8Model.from_tensors(tensors, config, quantization, meta["provenance"])
+            return Int8Model.from_tensors(
+                tensors, config, quantization, meta["provenance"], gate_table=gate_table
+            )
         model = FloatModel.from_tensors(
             tensors,
             vocabulary=config.vocabulary,

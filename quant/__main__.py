@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import pkrnnt
-from pkrnnt.cli import DONE, run
+from pkrnnt.cli import DONE, run, say
 from pkrnnt.dataset import Utterances, bundled, load_utterances
 from pkrnnt.storage import serialize, write_atomically
 from quant import report
@@ -91,17 +91,28 @@ def _frames_digest(utterances: Utterances) -> str:
     return sha.hexdigest()
 
 
-def _check_output(path: str) -> None:
-    folder = Path(path).absolute().parent
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{path}: the folder {folder} does not exist")
-    if Path(path).is_dir():
-        raise IsADirectoryError(f"{path}: is a folder, wanted a file name")
+def _check_paths(options: argparse.Namespace) -> None:
+    """Outputs can be written, and are neither an input nor each other."""
+    taken = {
+        Path(path).resolve(): path
+        for path in (options.model, options.calibration, options.evaluation)
+        if path is not None
+    }
+    for path in (options.output, options.json):
+        if path is None:
+            continue
+        target = Path(path).resolve()
+        if not target.parent.is_dir():
+            raise FileNotFoundError(f"{path}: the folder {target.parent} does not exist")
+        if target.exists() and not target.is_file():
+            raise OSError(f"{path}: not a regular file")
+        if target in taken:
+            raise ValueError(f"{path}: would overwrite {taken[target]}, wanted a file of its own")
+        taken[target] = path
 
 
 def _quantize(options: argparse.Namespace) -> int:
-    for path in filter(None, (options.output, options.json)):
-        _check_output(path)
+    _check_paths(options)
     method = range_method(options.range)
     if options.min_agreement is not None and not 0 <= options.min_agreement <= 1:
         raise ValueError(f"--min-agreement is {options.min_agreement}, wanted 0..1")
@@ -116,6 +127,8 @@ def _quantize(options: argparse.Namespace) -> int:
     frames = {"calibration": load_utterances(options.calibration, width)}
     if options.evaluation is not None:
         frames["evaluation"] = load_utterances(options.evaluation, width)
+        if frames["evaluation"].frames == 0:
+            raise ValueError(f"{options.evaluation}: holds 0 frames, wanted some to measure on")
     digests = {name: _frames_digest(utterances) for name, utterances in frames.items()}
 
     observed = observe(float_model, frames["calibration"], method, report.progress)
@@ -148,29 +161,28 @@ def _quantize(options: argparse.Namespace) -> int:
     for name, section in sections.items():
         warnings += report.saturation_warnings(name, section)
 
-    judged = sections.get("evaluation", sections["calibration"])
-    enough = options.min_agreement is None or judged.argmax_agreement >= options.min_agreement
+    agreement = sections.get("evaluation", sections["calibration"]).argmax_agreement or 0.0
+    enough = options.min_agreement is None or agreement >= options.min_agreement
     data = serialize(int8_model)
     written = enough or options.force
-    if written:
-        write_atomically(options.output, data)
+    files = {options.output: data} if written else {}
     if options.json:
         values = _report(options, sections, costs, warnings, len(data), written)
-        write_atomically(options.json, (json.dumps(values, indent=1) + "\n").encode())
-    print(report.agreement_table(sections))
-    print()
-    print(report.tensor_table(costs))
-    print()
-    for warning in warnings:
-        print(f"warning: {warning}")
+        files[options.json] = (json.dumps(values, indent=1) + "\n").encode()
+    write_atomically(files)
+    lines = [report.agreement_table(sections), "", report.tensor_table(costs), ""]
+    lines += [f"warning: {warning}" for warning in warnings]
     if not enough:
-        print(
-            f"argmax agreement is {judged.argmax_agreement:.4%}, wanted at least "
-            f"{options.min_agreement:.4%}" + ("" if written else f"; {options.output} not written")
+        lines.append(
+            f"argmax agreement is {agreement:.4%}, wanted at least {options.min_agreement:.4%}"
+            + ("" if written else f"; {options.output} not written")
         )
     if written:
-        print(f"{options.output}: {len(data)} bytes (float decoder: {_float_bytes(float_model)})")
-        print(f"next: pkrnnt decode {options.output} {frames_path(options)}")
+        lines += [
+            f"{options.output}: {len(data)} bytes (float decoder: {_float_bytes(float_model)})",
+            f"next: pkrnnt decode {options.output} {frames_path(options)}",
+        ]
+    say("\n".join(lines))
     return DONE if enough else TOO_LITTLE_AGREEMENT
 
 

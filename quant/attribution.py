@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from pkrnnt import SOS, FloatModel, Int8Model
 from pkrnnt.dataset import Utterances
-from pkrnnt.model import EMBED, LinearS8
+from pkrnnt.kernels.linear import Linear as LinearInt8
+from pkrnnt.model import EMBED
 from pkrnnt.reference import Linear, LstmWeights
 from quant.calibration import Trace, Wrap, no_progress, trace
 
@@ -43,12 +44,13 @@ def decibels(signal: NDArray[np.floating], noise: NDArray[np.floating]) -> float
     return float(min(10 * np.log10(wanted / power), 200.0))
 
 
-def dequantized(linear: LinearS8, scale: NDArray[np.float64], input: tuple[float, int]) -> Linear:
+def dequantized(linear: LinearInt8, scale: NDArray[np.float64], input: tuple[float, int]) -> Linear:
     """The float layer whose weights and biases are what the integers stand for."""
     input_scale, zero_point = input
-    bias = linear.bias + zero_point * linear.weight.sum(axis=1, dtype=np.int64)
+    weight = linear.weight
+    bias = linear.bias + zero_point * weight.sum(axis=1, dtype=np.int64)
     return Linear(
-        (linear.weight * scale[:, None]).astype(np.float32),
+        (weight * scale[:, None]).astype(np.float32),
         (bias * (scale * input_scale)).astype(np.float32),
     )
 

@@ -176,9 +176,8 @@ def observe(
     usual = max(map(abs, enc.percentile(99.9)))
     if peak > 4 * usual:
         warnings.append(
-            f"calibration frame {frame} of utterance {index} reaches {peak:.4g}, "
-            f"{peak / usual:.1f} times what 99.9 % of the values keep to ({usual:.4g}): it stretches "
-            f"the range; --range percentile:99.9 leaves it out"
+            f"calibration frame {frame} of utterance {index} reaches {peak:.4g}, and 99.9 % of the "
+            f"values keep to {usual:.4g}: it stretches the range; --range percentile:99.9 leaves it out"
         )
     ranges = Ranges(
         enc=method(enc, 8),
@@ -244,12 +243,14 @@ class Agreement:
     saturation: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
-    def argmax_agreement(self) -> float:
-        return self.agreeing / self.joint_calls if self.joint_calls else 1.0
+    def argmax_agreement(self) -> float | None:
+        """Of all joint calls; None where there was none."""
+        return self.agreeing / self.joint_calls if self.joint_calls else None
 
     @property
-    def argmax_agreement_nonblank(self) -> float:
-        return self.nonblank_agreeing / self.nonblank_calls if self.nonblank_calls else 1.0
+    def argmax_agreement_nonblank(self) -> float | None:
+        """Of the calls where the float decoder emits a token; None where there was none."""
+        return self.nonblank_agreeing / self.nonblank_calls if self.nonblank_calls else None
 
     def kinds(self) -> dict[str, list[Disagreement]]:
         """Disagreements by what they do: a lost token, an added one, or another one."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pkrnnt.kernels.linear import Linear as LinearInt8
 from pkrnnt.model import (
     GATE_SCALE,
     JOINT_ENC,
@@ -21,7 +22,6 @@ from pkrnnt.model import (
     FloatModel,
     Int8Model,
     JointS8,
-    LinearS8,
     LstmS8,
     MultiplierShift,
     Quantization,
@@ -34,6 +34,10 @@ GRANULARITIES = ("row", "gate")
 
 # A bias alone stays below this many quanta; the row's scale is widened where it would not.
 BIAS_LIMIT = 2**29
+# The least scale of an int8 tensor, in steps of the 16-bit tensor it is requantized from.
+FINEST_STEP = 2.0**-14
+# Gates saturate at +-8: a bias beyond this only costs accumulator bits.
+LARGEST_GATE_BIAS = 2.0**16
 # An interval narrower than this is taken for nothing but zero.
 TINY = 1e-30
 # The finest step of a logit: the integer softmax needs s_L * 2^26 >= 1, with room.
@@ -61,8 +65,11 @@ def quantize_multiplier(real: float) -> MultiplierShift:
     return multiplier, shift
 
 
-def affine(interval: Interval) -> tuple[float, int]:
-    """(scale, zero point) of an int8 tensor over an interval, widened to hold zero exactly."""
+def affine(interval: Interval, finest: float = 0.0) -> tuple[float, int]:
+    """(scale, zero point) of an int8 tensor over an interval, widened to hold zero exactly.
+
+    ``finest`` is the least scale that a multiplier can still reach.
+    """
     low, high = min(interval[0], 0.0), max(interval[1], 0.0)
     if high - low < TINY:
         return 1.0, 0
@@ -78,7 +85,7 @@ def affine(interval: Interval) -> tuple[float, int]:
 
     around = (min(max(rounded, -128), 127) for rounded in (math.floor(exact), math.ceil(exact)))
     zero_point = min(around, key=needed)
-    return needed(zero_point), zero_point
+    return max(needed(zero_point), finest), zero_point
 
 
 def weight_scale(
@@ -104,7 +111,7 @@ def linear_s8(
     input: tuple[float, int],
     output_scale: float,
     moments: InputMoments | None = None,
-) -> LinearS8:
+) -> LinearInt8:
     """int8 weights, effective int32 biases and multipliers of one matrix.
 
     Args:
@@ -128,13 +135,12 @@ def linear_s8(
     if (np.abs(bias) >= 2**31).any():
         row = int(np.argmax(np.abs(bias)))
         raise ValueError(f"{name} row {row}: effective bias is {bias[row]:.0f}, wanted within int32")
-    pairs = [quantize_multiplier(factor) for factor in input_scale * scale / output_scale]
-    return LinearS8(
-        weight,
-        bias.astype(np.int32),
-        np.array([m for m, _ in pairs], np.int32),
-        np.array([s for _, s in pairs], np.int8),
-    )
+    try:
+        pairs = [quantize_multiplier(factor) for factor in input_scale * scale / output_scale]
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    multiplier, shift = zip(*pairs, strict=True)
+    return LinearInt8(weight, bias.astype(np.int32), multiplier, shift)
 
 
 def _power_of_two(largest: float, low: int, high: int) -> int:
@@ -149,16 +155,18 @@ def _lstm(
     granularity: str,
     embed_scale: float,
     moments: Mapping[str, InputMoments],
-) -> tuple[tuple[tuple[LinearS8, LinearS8], ...], tuple[LstmS8, ...], tuple[float, int]]:
+) -> tuple[tuple[tuple[LinearInt8, LinearInt8], ...], tuple[LstmS8, ...], tuple[float, int]]:
     """Matrices and scalars of every layer, and (scale, zero point) of the last one's h."""
     rows_per_scale = model.config.pred_hidden if granularity == "gate" else 1
     matrices, scalars = [], []
     x = (embed_scale, 0)
     for layer, weights in enumerate(model.lstm):
-        h = affine(ranges.hidden[layer])
+        h = affine(ranges.hidden[layer], 2.0**-15 * FINEST_STEP)
         pair = []
         for suffix, linear, operand in (("ih", weights.input, x), ("hh", weights.hidden, h)):
             name = f"{LSTM}.weight_{suffix}_l{layer}"
+            bias = np.clip(linear.bias, -LARGEST_GATE_BIAS, LARGEST_GATE_BIAS)
+            linear = Linear(linear.weight, bias)
             scale = weight_scale(linear, operand[0], GATE_SCALE, rows_per_scale)
             pair.append(linear_s8(name, linear, scale, operand, GATE_SCALE, moments.get(name)))
         matrices.append((pair[0], pair[1]))
@@ -202,14 +210,16 @@ def quantize_model(
     """
     if granularity not in GRANULARITIES:
         raise ValueError(f"granularity is {granularity!r}, wanted one of {GRANULARITIES}")
-    embed_scale = float(np.abs(model.embed).max()) / 127 or 1.0
-    moments = moments or {}
+    config, moments = model.config, moments or {}
+    # Blank's row is never fed to the network: it must not stretch the scale.
+    used = np.delete(model.embed, np.s_[config.blank_id : config.blank_id + 1], axis=0)
+    embed_scale = float(np.abs(used).max(initial=0.0)) / 127 or 1.0
+    embed = np.clip(np.rint(model.embed / np.float64(embed_scale)), -127, 127).astype(np.int8)
     lstm, lstm_scalars, h = _lstm(model, ranges, granularity, embed_scale, moments)
 
     inverse_scale = float(np.float32(1 / affine(ranges.enc)[0]))
     enc = (1 / inverse_scale, affine(ranges.enc)[1])
-    hidden = affine(ranges.joint_hidden)
-    if model.config.joint_activation == "relu":
+    if config.joint_activation == "relu":
         left_shift = 0
         sum_scale = HEADROOM * (ranges.joint_sum or 1.0) / 32767
         activated = sum_scale
@@ -217,6 +227,7 @@ def quantize_model(
         left_shift = _power_of_two(HEADROOM * ranges.joint_sum, -16, -8) + 12
         sum_scale = 2.0 ** (left_shift - 12)
         activated = 2.0**-15
+    hidden = affine(ranges.joint_hidden, activated * FINEST_STEP)
     out_scale = np.maximum(
         weight_scale(model.joint_out, hidden[0], FINEST_LOGIT), FINEST_LOGIT / hidden[0]
     )
@@ -230,13 +241,13 @@ def quantize_model(
         operand: tuple[float, int],
         output_scale: float,
         scale: NDArray[np.float64] | None = None,
-    ) -> LinearS8:
+    ) -> LinearInt8:
         if scale is None:
             scale = weight_scale(linear, operand[0], output_scale)
         return linear_s8(name, linear, scale, operand, output_scale, moments.get(f"{name}.weight"))
 
     return Int8Model(
-        config=model.config,
+        config=config,
         quantization=Quantization(
             granularity=granularity,
             embed_scale=embed_scale,
@@ -254,7 +265,7 @@ def quantize_model(
                 softmax=(*softmax, -((31 * 2**26) >> softmax[1])),
             ),
         ),
-        embed=np.rint(model.embed / np.float64(embed_scale)).astype(np.int8),
+        embed=embed,
         lstm=lstm,
         joint_enc=joint(JOINT_ENC, model.joint_enc, enc, sum_scale),
         joint_pred=joint(JOINT_PRED, model.joint_pred, h, sum_scale),

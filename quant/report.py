@@ -118,8 +118,8 @@ def agreement_table(sections: dict[str, Agreement]) -> str:
                 f"{result.token_edits} of {result.tokens}",
                 _percent(result.word_error_rate(result.word_errors_float)),
                 _percent(result.word_error_rate(result.word_errors_int8)),
-                str(result.saturation["gate"]["saturated"]),
-                str(sum(c["saturated"] for s, c in result.saturation.items() if s != "gate")),
+                str(sum(c["saturated"] for s, c in result.saturation.items() if "gate" in s)),
+                str(sum(c["saturated"] for s, c in result.saturation.items() if "gate" not in s)),
             ]
         )
     labels = [
@@ -138,6 +138,13 @@ def agreement_table(sections: dict[str, Agreement]) -> str:
         "saturated gates (beyond +-8)",
         "saturated elsewhere",
     ]
+    for index, (low, high) in enumerate(POSITIONS):
+        # Only worth a line where some utterance is long enough to have two.
+        if any(result.by_position[max(index, 1)][0] for result in sections.values()):
+            labels.append(f"agreement after {low} tokens" + (f", before {high}" if high else ""))
+            for column, result in zip(columns, sections.values(), strict=True):
+                calls, agreeing = result.by_position[index]
+                column.append(_percent(agreeing / calls if calls else None))
     header = ["", *sections]
     return table([header, *([label, *row] for label, *row in zip(labels, *columns, strict=True))])
 

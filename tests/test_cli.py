@@ -156,7 +156,7 @@ BAD_INPUT = {
     "no such frames": (lambda f, a: [*a[:2], "nowhere.npy", *a[3:]], "nowhere.npy"),
     "no calibration": (lambda f, a: [a[0], *a[5:]], "needs --calibration"),
     "no such folder": (lambda f, a: [*a[:6], str(f / "x" / "y")], "folder .* does not exist"),
-    "a folder": (lambda f, a: [*a[:6], str(f)], "is a folder"),
+    "a folder": (lambda f, a: [*a[:6], str(f)], "not a regular file"),
     "report in no folder": (lambda f, a: [*a, "--json", str(f / "x" / "y")], "does not exist"),
     "range": (lambda f, a: [*a, "--range", "max"], "wanted minmax, mse or percentile"),
     "agreement": (lambda f, a: [*a, "--min-agreement", "99.5"], "is 99.5, wanted 0..1"),
@@ -179,8 +179,27 @@ BAD_INPUT = {
     ),
     "setting": (
         lambda f, a: replace_tensor(f, a, "max_symbols", np.array([1, 2])),
-        "own.npz: ",
+        "own.npz: max_symbols: ",
     ),
+    "broken setting": (
+        lambda f, a: replace_tensor(f, a, "max_symbols", 2.7),
+        "own.npz: max_symbols: 'float' object cannot be interpreted as an integer",
+    ),
+    "bytes vocabulary": (
+        lambda f, a: replace_tensor(f, a, "vocabulary", np.array([b"a"] * 6)),
+        r"vocabulary: dtype is \|S1, wanted one dimension of str",
+    ),
+    "bytes references": (
+        lambda f, a: replace_frames(f, a, ref_text=np.array([b"a b"])),
+        "ref_text has shape .* and dtype .S3",
+    ),
+    "no evaluation frames": (
+        lambda f, a: replace_frames(f, a, enc=np.zeros((0, 4)), enc_offsets=[0, 0]),
+        "test.npz: holds 0 frames",
+    ),
+    "output is the model": (lambda f, a: [*a[:6], a[0]], "own.npz: would overwrite"),
+    "report is the output": (lambda f, a: [*a, "--json", a[-1]], "would overwrite"),
+    "report is a pipe": (lambda f, a: [*a, "--json", "/dev/null"], "not a regular file"),
 }
 
 
@@ -335,6 +354,19 @@ def test_inspect_a_float_model(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "float model" in out
     assert "rounding" not in out
+
+
+def test_a_closed_pipe_keeps_the_exit_status(own):
+    folder, arguments = own
+    code = "import sys; from quant.__main__ import main; sys.exit(main())"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *arguments, "--min-agreement", "1"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 3
+    assert not (folder / "out.safetensors").exists()
 
 
 def test_the_command_is_installed_and_a_closed_pipe_is_no_error(digits):

@@ -129,17 +129,19 @@ def test_counters_count_what_the_oracle_sees(sigmoid_table):
     assert counts["enc"]["saturated"] == ((q < -128 - zero_point) | (q > 127 - zero_point)).sum() > 0
     plain = oracle.plain_model(model)
     size = config.pred_hidden
-    gates, state = 0, ([model.quantization.lstm[0].hidden_zero_point] * size, [0] * size)
+    inputs, gates, state = 0, 0, ([model.quantization.lstm[0].hidden_zero_point] * size, [0] * size)
     layer = plain["layers"][0]
     steps = counts["hidden"]["total"] // size
     for token in [None, *hyp.tokens][:steps]:
         x = plain["embed"][token] if token is not None else [0] * config.embed_dim
         a, b = oracle.linear(*layer["input"], x), oracle.linear(*layer["hidden"], state[0])
-        for p, q in zip(a, b, strict=True):
-            gates += oracle.sat16(p) != p or oracle.sat16(oracle.sat16(p) + q) != oracle.sat16(p) + q
+        inputs += sum(oracle.sat16(p) != p for p in a)
+        sums = [oracle.sat16(p) + q for p, q in zip(a, b, strict=True)]
+        gates += sum(oracle.sat16(total) != total for total in sums)
         state = oracle.lstm_step(layer, x, *state, sigmoid_table)
+    assert counts["gate_input"] == {"saturated": inputs, "total": 4 * size * steps}
     assert counts["gate"] == {"saturated": gates, "total": 4 * size * steps}
-    assert gates > 0
+    assert min(inputs, gates) > 0
     assert counts["joint_enc"]["total"] == 30 * config.joint_hidden
     assert counts["joint_sum"]["total"] == counts["joint_hidden"]["total"] > 0
 
@@ -173,7 +175,7 @@ def test_gates_cells_and_frames_saturate_and_never_wrap():
     counters, state = SaturationCounters(), rnnt_decode_init(int8_model)
     rnnt_decode_frames(int8_model, random_enc(int8_model, 100), state, counters=counters)
     counts = counters.as_dict()
-    assert counts["gate"]["saturated"] == counts["gate"]["total"] > 0
+    assert counts["gate_input"]["saturated"] == counts["gate_input"]["total"] > 0
     assert counts["cell"]["saturated"] > 0
     assert (state.prediction_state[1] == 32767).all()
     assert (state.prediction_state[0] > 100).all()  # tanh of a large cell is still about one

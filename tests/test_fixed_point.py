@@ -137,3 +137,21 @@ def test_arrays_broadcast_and_keep_their_shape():
 def test_activation_refuses(shift, kind):
     with pytest.raises(ValueError, match="wanted"):
         fixed_point.activation([0], shift, kind)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: fixed_point.requantize(1, 2**30, 40),
+        lambda: fixed_point.requantize(2**31, 2**30, 0),
+        lambda: fixed_point.requantize(1.5, 2**30, 0),
+        lambda: fixed_point.rounding_divide(100, 33),
+        lambda: fixed_point.reciprocal(-5),
+        lambda: fixed_point.exp_negative(1),
+        lambda: fixed_point.activation([40000], 0, "tanh"),
+        lambda: fixed_point.high_mult(2**40, 1),
+    ],
+)
+def test_values_beyond_a_primitives_range_are_refused(call):
+    with pytest.raises(ValueError, match="beyond"):
+        call()

@@ -60,7 +60,7 @@ def test_a01_a_frame_ends_after_max_symbols(kind):
     assert hyp.frames == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
 
 
-@pytest.mark.parametrize("max_symbols", [0, -1, 1.5, "3", float("inf")])
+@pytest.mark.parametrize("max_symbols", [0, -1, 1.5, "3", float("inf"), 2**31])
 def test_a01_max_symbols_below_one_is_refused(kind, max_symbols):
     model = pair(ALWAYS_2, 2, 4)[kind]
     with pytest.raises(ValueError, match="max_symbols is .*wanted an integer of at least 1"):
@@ -372,6 +372,63 @@ def test_a_state_of_another_model_is_refused(kind, random_models):
     other = random_models["tanh", 2][kind]
     with pytest.raises(ValueError, match="the state was made for model"):
         rnnt_decode_frames(other, random_enc(other, 2), state)
+
+
+def test_a_state_that_was_tampered_with_is_refused(random_models):
+    model = random_models["tanh", 2]["int8"]
+    enc = random_enc(model, 5)
+    state = rnnt_decode_init(model)
+    rnnt_decode_frames(model, enc, state)
+    h, c = state.prediction_state
+    for name, value, message in (
+        ("last_token", 10**9, "last token is 1000000000"),
+        ("last_token", -2, "last token is -2"),
+        ("last_token", model.config.blank_id, "not blank"),
+        ("prediction_state", (h[:1], c[:1]), r"wanted \(2, 5\)"),
+        ("prediction_state", (h, c.astype(np.int32)), "mismatch"),
+        ("lookahead", (np.zeros(1, np.int16), (h, c)), "projection has 1 values, wanted 7"),
+        ("lookahead", (np.zeros(7, np.int16), (h[:, :2].copy(), c)), r"wanted \(2, 5\)"),
+    ):
+        twin = copy.copy(state)
+        setattr(twin, name, value)
+        with pytest.raises(ValueError, match=message):
+            rnnt_decode_frames(model, enc, twin)
+
+
+def test_states_cannot_be_written_to(kind, random_models):
+    model = random_models["relu", 1][kind]
+    state = rnnt_decode_init(model)
+    for _ in range(2):
+        for array in state.prediction_state:
+            with pytest.raises(ValueError, match="read-only"):
+                array[:] = 1
+        rnnt_decode_frames(model, random_enc(model, 30), state)
+
+
+def test_b15_a_state_in_use_is_neither_reset_nor_copied(random_models):
+    state = rnnt_decode_init(random_models["relu", 1]["float"])
+    with state:
+        with pytest.raises(RuntimeError, match="another thread"):
+            state.reset()
+        with pytest.raises(RuntimeError, match="another thread"):
+            copy.copy(state)
+
+
+class Liar(np.ndarray):
+    """An array that claims another shape than it has."""
+
+    @property
+    def shape(self):
+        return (20, 4)
+
+
+def test_an_array_subclass_cannot_lie_about_its_shape(kind, random_models):
+    model = random_models["relu", 1][kind]
+    with pytest.raises(ValueError, match=r"shape \(3, 1\), wanted \[T, 4\]"):
+        rnnt_greedy(model, np.zeros((3, 1), np.float32).view(Liar))
+    masked = np.ma.masked_array(random_enc(model, 3), mask=True)
+    with pytest.raises(ValueError, match="masked array"):
+        rnnt_greedy(model, masked)
 
 
 def test_b15_two_threads_on_one_state_are_refused(kind, random_models):

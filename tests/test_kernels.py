@@ -1,6 +1,7 @@
 """Matrix kernels against CMSIS-NN's fully connected layers and against plain Python integers."""
 
 import os
+import pickle
 import subprocess
 import sys
 
@@ -181,6 +182,39 @@ def test_linear_refuses_input_of_another_width_and_takes_none():
         linear(np.zeros((1, 4)))
     assert linear(np.zeros((0, 3))).shape == (0, 2)
     assert linear.accumulate(np.zeros((0, 3))).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([[300]], [0], [2**30], [0]), "weight has dtype int64"),
+        (([[1]], [2**31], [2**30], [0]), "bias has dtype int64"),
+        (([[1]], [0], [2**30], [100]), "shift holds 100..100, wanted -31..31"),
+        (([1], [0], [2**30], [0]), r"wanted 2 dimension\(s\)"),
+    ],
+)
+def test_linear_refuses_values_beyond_their_types(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Linear(*arguments)
+
+
+def test_linear_gives_back_what_it_was_given_and_can_be_pickled(variant):
+    rng = np.random.default_rng(8)
+    for rows, cols in ((1, 1), (3, 5), (16, 4), (17, 9), (65, 33), (100, 64)):
+        weight, bias, multiplier, shift, x = draw(rng, rows, cols, False)
+        linear = Linear(weight, bias, multiplier, shift, variant)
+        twin = pickle.loads(pickle.dumps(linear))
+        for one in (linear, twin):
+            assert one.shape == (rows, cols)
+            for name, given in (
+                ("weight", weight),
+                ("bias", bias),
+                ("multiplier", multiplier),
+                ("shift", shift),
+            ):
+                np.testing.assert_array_equal(getattr(one, name), given)
+            np.testing.assert_array_equal(one(x), linear(x))
+        assert linear.packed_bytes >= rows * cols
 
 
 def test_unknown_variant_is_refused():

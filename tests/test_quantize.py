@@ -12,6 +12,7 @@ from tally import agree
 
 from pkrnnt import FloatModel, rnnt_greedy
 from pkrnnt.dataset import Utterances
+from pkrnnt.model import row_factors
 from pkrnnt.reference import Linear
 from quant import measure_agreement, observe, quantize_model
 from quant.quantize import affine, linear_s8, quantize_multiplier, weight_scale
@@ -82,7 +83,7 @@ def test_d08_rows_of_zeros_tiny_values_and_one_outlier():
     assert (found.weight[:2] == 0).all()
     assert found.weight[2].tolist() == [0, 0, 0, 127, 0, 0]
     assert found.multiplier.dtype == np.int32
-    assert (found.factor > 0).all()
+    assert (row_factors(found) > 0).all()
 
 
 @pytest.mark.parametrize("bias", [1e3, -1e6, 1e9])
@@ -123,6 +124,58 @@ def test_e10_rows_of_different_size_keep_their_own_precision():
 
     assert error(1).max() < 0.005
     assert error(6).max() > 0.1
+
+
+def test_a10_the_blank_row_does_not_stretch_the_embeddings_scale():
+    model = random_float_model(0)
+    tensors = {name: array.copy() for name, array in model.tensors().items()}
+    tensors["decoder.prediction.embed.weight"][-1] = 1e4
+    loud = FloatModel.from_tensors(tensors, max_symbols=3)
+    one, other = (
+        quantize_model(model, observed(model).ranges),
+        quantize_model(loud, observed(loud).ranges),
+    )
+    assert other.quantization.embed_scale == one.quantization.embed_scale
+    np.testing.assert_array_equal(other.embed[:-1], one.embed[:-1])
+    assert (other.embed[-1] == 127).all()
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid"])
+@pytest.mark.parametrize("factor", [1e-9, 1e-30])
+def test_d08_tiny_weights_everywhere_can_be_quantized(activation, factor):
+    model = random_float_model(7, activation)
+    for part in ("dec_rnn", "joint.enc", "joint.pred", "joint_net"):
+        tensors = {
+            name: array * np.float32(factor if part in name else 1)
+            for name, array in model.tensors().items()
+        }
+        tiny = FloatModel.from_tensors(tensors, joint_activation=activation, max_symbols=3)
+        enc = random_enc(tiny, 20)
+        found = rnnt_greedy(quantize_model(tiny, observed(tiny).ranges), enc)
+        wanted = rnnt_greedy(tiny, enc)
+        assert len(found) == len(wanted) or part == "joint_net"
+
+
+def test_a_bias_far_beyond_the_gates_range_is_no_reason_to_refuse():
+    model = random_float_model(7)
+    tensors = {name: array.copy() for name, array in model.tensors().items()}
+    tensors["decoder.prediction.dec_rnn.lstm.bias_ih_l0"][:] = 1e6
+    tensors["decoder.prediction.dec_rnn.lstm.bias_hh_l0"][:] = 1e9
+    model = FloatModel.from_tensors(tensors, max_symbols=2)
+    enc = random_enc(model, 30)
+    found, wanted = (
+        rnnt_greedy(quantize_model(model, observed(model).ranges), enc),
+        rnnt_greedy(model, enc),
+    )
+    assert found.tokens[:8] == wanted.tokens[:8]
+
+
+def test_calibration_on_frames_that_are_nearly_all_zero():
+    model = random_float_model(7)
+    enc = np.zeros((2000, 4), np.float32)
+    enc[77, 2] = -5
+    seen = observe(model, Utterances([enc, enc]), MINMAX)
+    assert any("frame 77 of utterance" in warning for warning in seen.warnings)
 
 
 def test_gate_granularity_keeps_one_multiplier_for_each_gate():

@@ -150,12 +150,79 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        storage.write_atomically(path, b"new")
+        storage.write_atomically({tmp_path / "other": b"new", path: b"new"})
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["model.safetensors"]
 
 
 def test_a_written_file_has_the_usual_permissions(tmp_path):
-    storage.write_atomically(tmp_path / "a", b"x")
+    storage.write_atomically({tmp_path / "a": b"x"})
     (tmp_path / "b").write_bytes(b"x")
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
+def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path):
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    storage.write_atomically({tmp_path / "link": b"new"})
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"new"
+
+
+def test_only_regular_files_are_written(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        storage.write_atomically({tmp_path / "other": b"x", tmp_path / "pipe": b"x"})
+    assert sorted(os.listdir(tmp_path)) == ["pipe"]
+
+
+def resigned(model, change):
+    """The model's file with changed scalars and a digest that fits them: what a forger would write."""
+    meta = json.loads(json.dumps(model.meta()))
+    change(meta)
+    return repacked(model, sha256=storage.digest(model.tensors(), meta), **meta)
+
+
+def put(*keys, value):
+    def change(meta):
+        for key in keys[:-1]:
+            meta = meta[key]
+        meta[keys[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put("config", "pred_layers", value=3_000_000), "cannot hold 3000000 LSTM layers"),
+        (put("config", "max_symbols", value=2**40), "max_symbols is 1099511627776"),
+        (put("config", "blank_id", value=True), "blank_id is True, wanted int"),
+        (put("config", "vocabulary", value="abcdef"), "not a list of str"),
+        (put("quantization", "joint", "hidden", value=5), "hidden is 5, wanted MultiplierShift"),
+        (put("quantization", "joint", "softmax", value=5), "softmax is 5"),
+        (put("quantization", "joint", "softmax", value=[2**30]), "softmax is .1073741824,"),
+        (put("quantization", "joint", "enc_zero_point", value=1.5), "enc_zero_point is 1.5, wanted int"),
+        (put("quantization", "joint", "enc_inverse_scale", value=1e39), "wanted a finite float32"),
+        (put("quantization", "joint", "enc_inverse_scale", value=1e-60), "wanted a finite float32"),
+        (put("quantization", "joint", "sum_scale", value=1), "sum_scale is 1, wanted finite float"),
+        (put("quantization", "lstm", 0, "forget_to_cell", value=None), "forget_to_cell is None"),
+        (put("quantization", "lstm", 0, "output", value=["a", -3]), "output is .'a', -3"),
+        (put("quantization", "lstm", value=5), "quantization entries do not fit"),
+        (put("quantization", "granularity", value="gate"), "several multipliers in a gate"),
+        (put("quantization", "rounding", value=2), "rounding is 2"),
+    ],
+)
+def test_a_forged_int8_file_is_refused(tmp_path, change, message):
+    model = quantized(random_float_model(2, layers=2))
+    path = tmp_path / "forged.safetensors"
+    path.write_bytes(resigned(model, change))
+    with pytest.raises(FormatError, match=rf"forged\.safetensors: .*{message}"):
+        pkrnnt.load(path)
+
+
+def test_metadata_nested_without_end_are_refused(model, tmp_path):
+    path = tmp_path / "deep.safetensors"
+    path.write_bytes(to_bytes(model.tensors(), metadata={"pkrnnt": "[" * 200_000}))
+    with pytest.raises(FormatError, match="metadata are not a JSON object"):
+        pkrnnt.load(path)

@@ -1,5 +1,7 @@
 """Kernel variant for any processor: the loops compiled with the package's plain flags."""
 
-include "loops.pxi"
+include "elementwise.pxi"
+include "row_major.pxi"
+include "table.pxi"
 
 _table.name = b"baseline"

@@ -21,4 +21,5 @@ cdef void run_linear(const PackedLinear *linear, const int8_t *x, int n, int32_t
 cdef class Linear:
     cdef PackedLinear c
     cdef void *_packed
-    cdef object _arrays
+    cdef readonly object multiplier
+    cdef readonly object shift

@@ -5,7 +5,7 @@ from libc.stdint cimport uintptr_t
 
 import numpy as np
 
-from pkrnnt.kernels.contract cimport SCRATCH_BYTES_PER_COLUMN, SCRATCH_PADDING
+from pkrnnt.kernels.contract cimport SCRATCH_BYTES_PER_COLUMN, SCRATCH_PADDING, SCRATCH_VECTORS
 from pkrnnt.kernels.dispatch cimport find_table
 
 cdef enum:
@@ -13,7 +13,7 @@ cdef enum:
 
 
 cdef size_t scratch_bytes(int cols) noexcept nogil:
-    return <size_t>cols * SCRATCH_BYTES_PER_COLUMN + SCRATCH_PADDING
+    return SCRATCH_VECTORS * (<size_t>cols * SCRATCH_BYTES_PER_COLUMN + SCRATCH_PADDING)
 
 
 cdef void *allocate_aligned(size_t size) except NULL:
@@ -42,8 +42,21 @@ cdef void run_linear(const PackedLinear *linear, const int8_t *x, int n, int32_t
         out += linear.rows
 
 
+def _exactly(name, values, dtype, ndim):
+    """The values as a C-contiguous array of the dtype, refused where the dtype cannot hold them."""
+    given = np.asarray(values)
+    array = np.array(given, dtype=dtype, order="C")
+    if array.ndim != ndim or (array != given).any():
+        raise ValueError(
+            f"{name} has dtype {given.dtype} and shape {given.shape}, "
+            f"wanted {ndim} dimension(s) of values that {np.dtype(dtype)} holds")
+    return array
+
+
 cdef class Linear:
     """``R(bias + W x)``: int8 weights, int32 accumulation, one multiplier and shift per row.
+
+    Weights and biases are kept packed for a kernel variant, and nowhere else.
 
     Args:
         weight: int8 [rows, cols], values in [-127, 127].
@@ -52,43 +65,82 @@ cdef class Linear:
         shift: int8 [rows], -31..30.
         kernels: name of a kernel variant, None for the one in use.
 
+    Attributes:
+        weight, bias: copies of what was given; multiplier, shift: read-only arrays.
+
     Raises:
-        ValueError: shapes that do not fit each other, or an unknown variant.
+        ValueError: values or shapes that do not fit, or an unknown variant.
 
     The caller proves that no accumulator leaves int32 (``pkrnnt.model`` does at load).
     """
 
     def __cinit__(self, weight, bias, multiplier, shift, kernels=None):
-        cdef const int8_t[:, ::1] w = np.ascontiguousarray(weight, dtype=np.int8)
-        cdef const int32_t[::1] b = np.ascontiguousarray(bias, dtype=np.int32)
-        cdef const int32_t[::1] m = np.ascontiguousarray(multiplier, dtype=np.int32)
-        cdef const int8_t[::1] s = np.ascontiguousarray(shift, dtype=np.int8)
-        cdef int rows = w.shape[0], cols = w.shape[1]
-        if rows == 0 or cols == 0:
+        cdef const int8_t[:, ::1] w = _exactly("weight", weight, np.int8, 2)
+        cdef const int32_t[::1] b = _exactly("bias", bias, np.int32, 1)
+        self.multiplier = _exactly("multiplier", multiplier, np.int32, 1)
+        self.shift = _exactly("shift", shift, np.int8, 1)
+        cdef const int32_t[::1] m = self.multiplier
+        cdef const int8_t[::1] s = self.shift
+        cdef Py_ssize_t rows = w.shape[0], cols = w.shape[1]
+        if not (0 < rows < 2**31 and 0 < cols < 2**31):
             raise ValueError(f"weight is {rows} x {cols}, wanted at least 1 x 1")
         for name, length in (("bias", b.shape[0]), ("multiplier", m.shape[0]), ("shift", s.shape[0])):
             if length != rows:
                 raise ValueError(f"{name} has {length} values, wanted {rows}, one per weight row")
-        self._arrays = (m.base, s.base)
+        if self.shift.min() < -31 or self.shift.max() > 31:
+            raise ValueError(
+                f"shift holds {self.shift.min()}..{self.shift.max()}, wanted -31..31")
+        self.multiplier.flags.writeable = False
+        self.shift.flags.writeable = False
         self.c.kernels = find_table(kernels)
-        self._packed = allocate_aligned(self.c.kernels.packed_bytes(rows, cols))
-        self.c.kernels.pack(&w[0, 0], &b[0], rows, cols, self._packed)
+        self._packed = allocate_aligned(self.c.kernels.packed_bytes(<int>rows, <int>cols))
+        self.c.kernels.pack(&w[0, 0], &b[0], <int>rows, <int>cols, self._packed)
         self.c.packed = self._packed
         self.c.multiplier = &m[0]
         self.c.shift = &s[0]
-        self.c.rows = rows
-        self.c.cols = cols
+        self.c.rows = <int>rows
+        self.c.cols = <int>cols
 
     def __dealloc__(self):
         free_aligned(self._packed)
+
+    def __reduce__(self):
+        return Linear, (self.weight, self.bias, self.multiplier, self.shift)
+
+    def _unpack(self):
+        weight, bias = np.empty(self.shape, np.int8), np.empty(self.c.rows, np.int32)
+        cdef int8_t[:, ::1] w = weight
+        cdef int32_t[::1] b = bias
+        self.c.kernels.unpack(self.c.packed, self.c.rows, self.c.cols, &w[0, 0], &b[0])
+        return weight, bias
+
+    @property
+    def shape(self):
+        """(rows, cols)"""
+        return self.c.rows, self.c.cols
+
+    @property
+    def weight(self):
+        """int8 [rows, cols]"""
+        return self._unpack()[0]
+
+    @property
+    def bias(self):
+        """int32 [rows]"""
+        return self._unpack()[1]
+
+    @property
+    def packed_bytes(self):
+        """Bytes that weights and biases take in memory (int)."""
+        return self.c.kernels.packed_bytes(self.c.rows, self.c.cols)
 
     def _apply(self, x, bint requantized):
         cdef const int8_t[:, ::1] x_view
         cdef int32_t[:, ::1] out_view
         cdef int n
         cdef void *scratch
-        x = np.ascontiguousarray(x, dtype=np.int8)
-        if x.ndim != 2 or x.shape[1] != self.c.cols:
+        x = _exactly("x", x, np.int8, 2)
+        if x.shape[1] != self.c.cols:
             raise ValueError(f"x has shape {x.shape}, wanted [n, {self.c.cols}]")
         n = x.shape[0]
         out = np.empty((n, self.c.rows), np.int32)

@@ -1,0 +1,7 @@
+"""Kernel variant for x86-64 with AVX2: the same loops as the baseline under wider flags."""
+
+include "elementwise.pxi"
+include "row_major.pxi"
+include "table.pxi"
+
+_table.name = b"avx2"

@@ -1,0 +1,19 @@
+"""Kernel variant for x86-64 with AVX512-VNNI: 16 rows a vector, 32 registers."""
+
+cdef extern from *:
+    """
+    #include <immintrin.h>
+    #define VECTOR __m512i
+    #define LOAD(p) _mm512_loadu_si512((const void *)(p))
+    #define STORE(p, v) _mm512_storeu_si512((void *)(p), v)
+    #define BROADCAST(x) _mm512_set1_epi32(x)
+    #define DOT(sum, activations, weights) _mm512_dpbusd_epi32(sum, activations, weights)
+    #define BLOCKS 4
+    #define VECTORS 4
+    """
+
+include "elementwise.pxi"
+include "vnni.pxi"
+include "table.pxi"
+
+_table.name = b"avx512vnni"
