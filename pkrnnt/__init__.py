@@ -1,6 +1,6 @@
 """pkrnnt: a microcontroller-style fixed-point RNN-T decoder, beside the float decoder it mirrors."""
 
-from pkrnnt.greedy import rnnt_decode_frames, rnnt_decode_init, rnnt_greedy
+from pkrnnt.greedy import decode_batch, rnnt_decode_frames, rnnt_decode_init, rnnt_greedy
 from pkrnnt.hypothesis import SOS, Hypothesis, RnntDecodeState, TokenInfo
 from pkrnnt.model import Config, FloatModel, Int8Model
 from pkrnnt.saturation import SaturationCounters
@@ -18,6 +18,7 @@ __all__ = [
     "RnntDecodeState",
     "SaturationCounters",
     "TokenInfo",
+    "decode_batch",
     "load",
     "rnnt_decode_frames",
     "rnnt_decode_init",

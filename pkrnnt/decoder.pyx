@@ -1,9 +1,10 @@
 """The fused int8 decoder: a whole chunk of encoder frames in one call without the GIL.
 
 Design: ``greedy.decode_frames`` is the specification, and this equals it byte for byte. Model
-parameters are C structures bound when the model was built; working memory is one block laid out at
-the start of a call; frames are quantized and projected FRAME_BLOCK at a time, so that it stays
-small however long the chunk is. Nothing allocates in the frame loop but the growing result.
+parameters are C structures bound when the model was built; working memory is one block that a
+stream's first call lays out and its state keeps; frames are quantized and projected FRAME_BLOCK at
+a time, so that it stays small however long the chunk is. Nothing allocates in the frame loop but the
+growing result.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
@@ -12,7 +13,7 @@ from libc.string cimport memcpy
 
 import numpy as np
 
-from pkrnnt.frames cimport quantize_frames
+from pkrnnt.frames cimport frames_view, quantize_frames
 from pkrnnt.joint cimport Int8Joint, Joint, confidence_q15, project
 from pkrnnt.kernels.linear cimport allocate_aligned, free_aligned, run_linear, scratch_bytes
 from pkrnnt.prediction cimport Int8Prediction, Prediction, step_prediction
@@ -20,7 +21,6 @@ from pkrnnt.saturation cimport (
     SITE_JOINT_ENC, SITE_JOINT_HIDDEN, SITE_JOINT_PRED, SITE_JOINT_SUM, Counters, SaturationCounters,
     count)
 
-from pkrnnt.frames import check_frames
 from pkrnnt.hypothesis import Hypothesis, Lookahead
 
 cdef enum:
@@ -180,45 +180,90 @@ cdef bint _decode(const Prediction *prediction, const Joint *joint, int blank_id
     return True
 
 
-cdef _load_step(const Prediction *prediction, step_state, Step *step):
-    cdef const int8_t[:, ::1] h
-    cdef const int16_t[:, ::1] c
-    wanted = (prediction.layers, prediction.hidden_size)
-    h, c = step_state
-    if (h.shape[0], h.shape[1]) != wanted or (c.shape[0], c.shape[1]) != wanted:
-        raise ValueError(f"the state's h and c have other shapes than this model's, wanted {wanted}")
-    memcpy(step.h, &h[0, 0], h.nbytes)
-    memcpy(step.c, &c[0, 0], c.nbytes)
+cdef class DecoderMemory:
+    """Working memory of one stream: h, c and the lookahead live here between calls."""
+
+    cdef Work work
+    cdef char *_block
+    cdef char *_saved  # a copy of the front of the block, for a call that fails
+    cdef size_t _state_bytes
+    cdef Int8Prediction prediction
+    cdef Int8Joint joint
+
+    def __cinit__(self, Int8Prediction prediction not None, Int8Joint joint not None):
+        cdef size_t size = _layout(&self.work, NULL, &prediction.c, &joint.c)
+        self._block = <char *>allocate_aligned(size)
+        _layout(&self.work, self._block, &prediction.c, &joint.c)
+        self._state_bytes = <char *>self.work.enc - self._block
+        self._saved = <char *>allocate_aligned(self._state_bytes)
+        self.prediction = prediction
+        self.joint = joint
+
+    def __dealloc__(self):
+        free_aligned(self._block)
+        free_aligned(self._saved)
+
+    cdef _load_step(self, step_state, Step *step):
+        cdef const int8_t[:, ::1] h
+        cdef const int16_t[:, ::1] c
+        wanted = (self.prediction.c.layers, self.prediction.c.hidden_size)
+        h, c = step_state
+        if (h.shape[0], h.shape[1]) != wanted or (c.shape[0], c.shape[1]) != wanted:
+            raise ValueError(f"the state's h and c have other shapes than this model's, wanted {wanted}")
+        memcpy(step.h, &h[0, 0], h.nbytes)
+        memcpy(step.c, &c[0, 0], c.nbytes)
+
+    cdef load(self, state):
+        # A state may come from a pickle: nothing about it is taken on trust.
+        cdef const int16_t[::1] pred_proj
+        lookahead = state.lookahead
+        self._load_step(state.prediction_state, &self.work.adopted)
+        self.work.have_ahead = lookahead is not None
+        if self.work.have_ahead:
+            pred_proj, ahead = lookahead
+            if pred_proj.shape[0] != self.joint.c.out.cols:
+                raise ValueError(
+                    f"the state's projection has {pred_proj.shape[0]} values, "
+                    f"wanted {self.joint.c.out.cols}")
+            self._load_step(ahead, &self.work.ahead)
+            memcpy(self.work.pred_proj, &pred_proj[0], pred_proj.nbytes)
+
+    cdef _copy_step(self, const Step *step):
+        shape = (self.prediction.c.layers, self.prediction.c.hidden_size)
+        h, c = np.empty(shape, np.int8), np.empty(shape, np.int16)
+        cdef int8_t[:, ::1] h_view = h
+        cdef int16_t[:, ::1] c_view = c
+        memcpy(&h_view[0, 0], step.h, h.nbytes)
+        memcpy(&c_view[0, 0], step.c, c.nbytes)
+        return h, c
+
+    def export(self):
+        """(prediction state, lookahead) as arrays of their own."""
+        cdef int16_t[::1] view
+        lookahead = None
+        if self.work.have_ahead:
+            pred_proj = np.empty(self.joint.c.out.cols, np.int16)
+            view = pred_proj
+            memcpy(&view[0], self.work.pred_proj, pred_proj.nbytes)
+            lookahead = Lookahead(pred_proj, self._copy_step(&self.work.ahead))
+        return self._copy_step(&self.work.adopted), lookahead
 
 
-cdef _load_state(Int8Prediction prediction, const Joint *joint, int blank_id, state, Work *work):
-    # A state may come from a pickle: nothing about it is taken on trust.
-    cdef const int16_t[::1] pred_proj
+cdef DecoderMemory _memory_of(state, Int8Prediction prediction, Int8Joint joint, int blank_id):
+    # The state's own memory, or new memory with what the state holds.
     last_token = state.last_token
     if not -1 <= last_token < prediction.embed_rows or last_token == blank_id:
         raise ValueError(
             f"the state's last token is {last_token}, wanted SOS (-1) or a token below "
             f"{prediction.embed_rows} that is not blank ({blank_id})")
-    work.last_token = last_token
-    _load_step(&prediction.c, state.prediction_state, &work.adopted)
-    work.have_ahead = state.lookahead is not None
-    if work.have_ahead:
-        pred_proj, ahead = state.lookahead
-        if pred_proj.shape[0] != joint.out.cols:
-            raise ValueError(
-                f"the state's projection has {pred_proj.shape[0]} values, wanted {joint.out.cols}")
-        _load_step(&prediction.c, ahead, &work.ahead)
-        memcpy(work.pred_proj, &pred_proj[0], pred_proj.nbytes)
-
-
-cdef _copy_step(const Prediction *prediction, const Step *step):
-    cdef tuple shape = (prediction.layers, prediction.hidden_size)
-    h, c = np.empty(shape, np.int8), np.empty(shape, np.int16)
-    cdef int8_t[:, ::1] h_view = h
-    cdef int16_t[:, ::1] c_view = c
-    memcpy(&h_view[0, 0], step.h, h.nbytes)
-    memcpy(&c_view[0, 0], step.c, c.nbytes)
-    return h, c
+    memory = state._memory
+    if type(memory) is DecoderMemory and (<DecoderMemory>memory).prediction is prediction:
+        (<DecoderMemory>memory).work.last_token = last_token
+        return memory
+    memory = DecoderMemory(prediction, joint)
+    (<DecoderMemory>memory).load(state)
+    (<DecoderMemory>memory).work.last_token = last_token
+    return memory
 
 
 def decode_frames(Int8Prediction prediction not None, Int8Joint joint not None, int blank_id, enc, state,
@@ -228,54 +273,41 @@ def decode_frames(Int8Prediction prediction not None, Int8Joint joint not None, 
     Args:
         counters: adds up what saturates, on request.
     """
-    cdef const float[:, ::1] view = check_frames(enc, joint.c.enc.cols)
-    cdef Py_ssize_t frames = view.shape[0]
     cdef const Prediction *p = &prediction.c
     cdef const Joint *j = &joint.c
-    cdef Counters *c = NULL
-    cdef Work work
-    cdef Result result
-    cdef void *block
-    cdef bint complete
     if not 0 <= blank_id < j.out.rows:
         raise ValueError(f"blank_id is {blank_id}, wanted 0..{j.out.rows - 1}")
     if j.pred.cols != p.hidden_size or prediction.embed_rows + (blank_id == j.out.rows - 1) < j.out.rows:
         raise ValueError(
             f"the prediction network has {p.hidden_size} units and {prediction.embed_rows} embedding "
             f"rows, wanted {j.pred.cols} and {j.out.rows} as the joint has")
+    cdef const float[:, ::1] view = frames_view(enc, j.enc.cols)
+    cdef Py_ssize_t frames = view.shape[0], i
+    cdef Counters *c = NULL if counters is None else &counters.c
+    cdef DecoderMemory memory
+    cdef Work saved
+    cdef Result result
+    cdef bint complete
     hyp = Hypothesis()
     if frames == 0:
         return hyp
-    if counters is not None:
-        c = &counters.c
+    memory = _memory_of(state, prediction, joint, blank_id)
+    saved = memory.work
+    memcpy(memory._saved, memory._block, memory._state_bytes)
     result.items = NULL
     result.size = result.capacity = 0
-    block = allocate_aligned(_layout(&work, NULL, p, j))
+    with nogil:
+        complete = _decode(p, j, blank_id, &view[0, 0], frames, max_symbols, &memory.work, &result, c)
     try:
-        _layout(&work, <char *>block, p, j)
-        _load_state(prediction, j, blank_id, state, &work)
-        had_ahead = bool(work.have_ahead)
-        with nogil:
-            complete = _decode(p, j, blank_id, &view[0, 0], frames, max_symbols, &work, &result, c)
         if not complete:
             raise MemoryError(f"no memory for the result after {result.size} tokens")
-        for emission in result.items[:result.size]:
-            hyp.append(emission.token, emission.frame, emission.confidence / 32768.0)
-        adopted, lookahead = state.prediction_state, state.lookahead
-        if result.size:
-            adopted = _copy_step(p, &work.adopted)
-            lookahead = None
-        if work.have_ahead and (result.size or not had_ahead):
-            pred_proj = np.empty(j.out.cols, np.int16)
-            _copy_pred_proj(pred_proj, &work)
-            lookahead = Lookahead(pred_proj, _copy_step(p, &work.ahead))
-        state.commit(hyp, frames, adopted, lookahead)
+        for i in range(result.size):
+            hyp.append(result.items[i].token, result.items[i].frame, result.items[i].confidence / 32768.0)
+    except MemoryError:
+        memory.work = saved
+        memcpy(memory._block, memory._saved, memory._state_bytes)
+        raise
     finally:
-        free_aligned(block)
         free(result.items)
+    state.commit(hyp, frames, None, memory)
     return hyp
-
-
-cdef _copy_pred_proj(out, const Work *work):
-    cdef int16_t[::1] view = out
-    memcpy(&view[0], work.pred_proj, out.nbytes)

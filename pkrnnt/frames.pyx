@@ -17,6 +17,28 @@ cdef bint _all_finite(const float *values, Py_ssize_t size) noexcept nogil:
     return not found
 
 
+cdef const float[:, ::1] frames_view(enc, int width):
+    # check_frames for callers that want the memory, not the array.
+    cdef const float[:, ::1] view
+    given = enc
+    if type(enc) is not np.ndarray or enc.dtype is not FLOAT32:
+        enc = _as_floats(enc)
+    if enc.ndim != 2:
+        raise ValueError(
+            f"encoder frames have shape {enc.shape}, wanted two dimensions [T, {width}]")
+    if enc.shape[1] != width:
+        hint = (f"; [{width}, T] looks like channel first: pass enc.T"
+                if enc.shape[0] == width else "")
+        raise ValueError(f"encoder frames have shape {enc.shape}, wanted [T, {width}]{hint}")
+    view = enc if enc.flags.c_contiguous else np.ascontiguousarray(enc)
+    if view.shape[0] and not _all_finite(&view[0, 0], view.shape[0] * view.shape[1]):
+        frame, column = np.argwhere(~np.isfinite(enc))[0]
+        raise ValueError(
+            f"encoder frame {frame} holds {np.asarray(given)[frame, column]} in column {column}, "
+            f"wanted finite float32 values")
+    return view
+
+
 def check_frames(enc, int width):
     """Encoder frames as a C-contiguous float32 array [T, width].
 
@@ -28,48 +50,40 @@ def check_frames(enc, int width):
         ValueError: another dtype, not two dimensions, another width, or a value that is not
             finite in float32 (named by frame and column).
     """
-    cdef const float[:, ::1] view
+    return np.asarray(frames_view(enc, width))
+
+
+FLOAT32 = np.dtype(np.float32)
+
+
+def _as_floats(enc):
+    # Anything but a plain float32 array, as one.
     if hasattr(enc, "mask"):
         raise ValueError("encoder frames are a masked array, wanted plain values")
     enc = np.asarray(enc)  # of a subclass, the plain array underneath
     if enc.dtype.kind != "f":
         raise ValueError(
             f"encoder frames have dtype {enc.dtype}, wanted float16, float32 or float64")
-    if enc.ndim != 2:
-        raise ValueError(
-            f"encoder frames have shape {enc.shape}, wanted two dimensions [T, {width}]")
-    if enc.shape[1] != width:
-        hint = (f"; [{width}, T] looks like channel first: pass enc.T"
-                if enc.shape[0] == width else "")
-        raise ValueError(f"encoder frames have shape {enc.shape}, wanted [T, {width}]{hint}")
-    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, refused below
-        frames = np.ascontiguousarray(enc, dtype=np.float32)
-    view = frames
-    if frames.size and not _all_finite(&view[0, 0], frames.size):
-        frame, column = np.argwhere(~np.isfinite(frames))[0]
-        raise ValueError(
-            f"encoder frame {frame} holds {enc[frame, column]} in column {column}, "
-            f"wanted finite float32 values")
-    return frames
+    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, refused as such
+        return enc.astype(FLOAT32)
 
 
 cdef void quantize_frames(const float *enc, Py_ssize_t size, float inverse_scale, int zero_point,
                           int8_t *out, Counters *counters) noexcept nogil:
     # Adding and taking away 1.5 * 2^23 rounds a small float32 to the nearest integer, ties to even,
-    # without a library call. What is clamped to +-1024 before lies outside int8 either way.
+    # without a library call. Clamping to the integer ends before or after rounding is the same.
     cdef float magic = 12582912.0
-    cdef int32_t low = -128 - zero_point
-    cdef int32_t high = 127 - zero_point
-    cdef int32_t q, clipped
+    cdef float low = -128 - zero_point
+    cdef float high = 127 - zero_point
+    cdef float below = low - <float>0.5
+    cdef float above = high + <float>0.5
+    cdef float x, clamped
     cdef int32_t saturated = 0  # a block of frames has far fewer than 2^31 values
-    cdef float x
     cdef Py_ssize_t i
     for i in range(size):
         x = enc[i] * inverse_scale
-        x = x if x > -1024.0 else -1024.0
-        x = x if x < 1024.0 else 1024.0
-        q = <int32_t>((x + magic) - magic)
-        clipped = low if q < low else (high if q > high else q)
-        saturated += clipped != q
-        out[i] = <int8_t>(clipped + zero_point)
+        saturated += (x < below) | (x > above)
+        clamped = x if x > low else low
+        clamped = clamped if clamped < high else high
+        out[i] = <int8_t>(<int32_t>((clamped + magic) - magic) + zero_point)
     count(counters, SITE_ENC, saturated, size)

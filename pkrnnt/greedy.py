@@ -6,6 +6,9 @@ model runs it as it stands; an int8 model runs ``decoder.pyx``, which equals it 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import numpy as np
@@ -81,7 +84,7 @@ def decode_frames(
                 break
             hyp.append(token, t, joint.confidence(logits, token))
             adopted, last_token, lookahead = lookahead.prediction_state, token, None
-    state.commit(hyp, len(enc_proj), adopted, lookahead)
+    state.commit(hyp, len(enc_proj), (adopted, lookahead))
     return hyp
 
 
@@ -117,7 +120,7 @@ def rnnt_decode_frames(
     """
     if max_symbols is None:
         max_symbols = model.max_symbols
-    if not isinstance(max_symbols, int | np.integer) or not 1 <= max_symbols < 2**31:
+    elif not isinstance(max_symbols, int | np.integer) or not 1 <= max_symbols < 2**31:
         raise ValueError(f"max_symbols is {max_symbols!r}, wanted an integer of at least 1, below 2^31")
     if state.model_digest != model.digest:
         raise ValueError(
@@ -140,3 +143,38 @@ def rnnt_greedy(
         Tokens with their frames and confidences; empty for T = 0.
     """
     return rnnt_decode_frames(model, enc, rnnt_decode_init(model), max_symbols, counters)
+
+
+def decode_batch(
+    model: Model,
+    utterances: Sequence[ArrayLike],
+    threads: int | None = None,
+    max_symbols: int | None = None,
+) -> list[Hypothesis]:
+    """Decodes many whole utterances on a pool of threads; each result equals ``rnnt_greedy``'s.
+
+    An int8 model decodes without the GIL, so threads run side by side; a float model holds it.
+
+    Args:
+        model: shared by all threads.
+        utterances: encoder frames [T, enc_hidden] of each.
+        threads: None takes one a processor.
+        max_symbols: most tokens on one frame; None takes the model's.
+
+    Returns:
+        One hypothesis an utterance, in their order.
+
+    Raises:
+        ValueError: ``threads`` < 1, or as ``rnnt_greedy``, with the utterance's index.
+    """
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads is {threads}, wanted at least 1")
+
+    def decode(index: int) -> Hypothesis:
+        try:
+            return rnnt_greedy(model, utterances[index], max_symbols)
+        except ValueError as error:
+            raise ValueError(f"utterance {index}: {error}") from None
+
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        return list(pool.map(decode, range(len(utterances))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
@@ -79,29 +79,38 @@ def _frozen(arrays: Any) -> Any:
     return arrays
 
 
+class StateMemory(Protocol):
+    """Where a fused decoder keeps the arrays of a state between calls."""
+
+    def export(self) -> tuple[PredictionState, Lookahead | None]:
+        """Copies of them."""
+
+
 class RnntDecodeState:
     """The decoder's state between chunks of one stream. Made by ``rnnt_decode_init``.
 
     Attributes:
         model_digest: digest of the model it belongs to.
-        prediction_state: (h, c) adopted with the last emitted token, as NeMo keeps it.
+        prediction_state: (h, c) adopted with the last emitted token, as NeMo keeps it; read-only.
         last_token: id of the last emitted token, ``SOS`` before the first.
         hyp: every token so far, frames counted from the start of the stream.
         frames_decoded: encoder frames consumed so far.
-        lookahead: a cached prediction step, or None.
+        lookahead: a cached prediction step, or None; read-only.
 
     ``copy.copy`` and pickle give an independent state. A state belongs to one thread at a time.
     """
 
+    # A fused decoder leaves h, c and the lookahead in memory of its own (_memory); they become arrays
+    # only when somebody looks. Exactly one of _memory and _arrays holds the truth.
     __slots__ = (
+        "_arrays",
         "_initial",
         "_lock",
+        "_memory",
         "frames_decoded",
         "hyp",
         "last_token",
-        "lookahead",
         "model_digest",
-        "prediction_state",
     )
 
     def __init__(self, model_digest: str, prediction_state: PredictionState) -> None:
@@ -117,11 +126,34 @@ class RnntDecodeState:
             RuntimeError: another thread is decoding with this state.
         """
         with self:
-            self.prediction_state: PredictionState = self._initial
+            self._arrays: tuple[PredictionState, Lookahead | None] | None = (self._initial, None)
+            self._memory: StateMemory | None = None
             self.last_token = SOS
             self.hyp = Hypothesis()
             self.frames_decoded = 0
-            self.lookahead: Lookahead | None = None
+
+    def _exported(self) -> tuple[PredictionState, Lookahead | None]:
+        if self._arrays is None:
+            assert self._memory is not None
+            state, lookahead = self._memory.export()
+            return _frozen(state), lookahead
+        return self._arrays
+
+    @property
+    def prediction_state(self) -> PredictionState:
+        return self._exported()[0]
+
+    @prediction_state.setter
+    def prediction_state(self, value: PredictionState) -> None:
+        self._arrays, self._memory = (value, self.lookahead), None
+
+    @property
+    def lookahead(self) -> Lookahead | None:
+        return self._exported()[1]
+
+    @lookahead.setter
+    def lookahead(self, value: Lookahead | None) -> None:
+        self._arrays, self._memory = (self.prediction_state, value), None
 
     @property
     def have_token(self) -> bool:
@@ -137,28 +169,42 @@ class RnntDecodeState:
         self,
         hyp: Hypothesis,
         frames: int,
-        prediction_state: PredictionState,
-        lookahead: Lookahead | None,
+        arrays: tuple[PredictionState, Lookahead | None] | None,
+        memory: StateMemory | None = None,
     ) -> None:
-        """Takes over the outcome of one chunk; called once, when nothing can fail any more."""
-        self.hyp.extend(hyp, self.frames_decoded)
-        self.frames_decoded += frames
-        self.prediction_state = _frozen(prediction_state)
-        self.lookahead = lookahead
-        if lookahead is not None:
-            _frozen((lookahead.pred_proj, *lookahead.prediction_state))
+        """Takes over the outcome of one chunk; called once, when nothing can fail any more.
+
+        Args:
+            hyp: its tokens, frames counted from the start of the chunk.
+            frames: how many it had.
+            arrays: (prediction state, lookahead) after it, or None where ``memory`` holds them.
+            memory: of the fused decoder.
+        """
         if hyp.tokens:
+            self.hyp.extend(hyp, self.frames_decoded)
             self.last_token = hyp.tokens[-1]
+        self.frames_decoded += frames
+        self._arrays, self._memory = arrays, memory
+        if arrays is not None:
+            _frozen(arrays[0])
 
     def __getstate__(self) -> dict[str, Any]:
         with self:
-            return {name: getattr(self, name) for name in self.__slots__ if name != "_lock"}
+            return {
+                "model_digest": self.model_digest,
+                "_initial": self._initial,
+                "_arrays": self._exported(),
+                "last_token": self.last_token,
+                "hyp": self.hyp,
+                "frames_decoded": self.frames_decoded,
+            }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
         # Arrays are read-only, so a copy may share them; the lists are appended to.
         self.hyp = self.hyp.copy()
+        self._memory = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> RnntDecodeState:

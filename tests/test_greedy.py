@@ -506,3 +506,34 @@ def test_frames_that_do_not_fit_are_refused(kind, random_models, change, message
     model = random_models["relu", 1][kind]
     with pytest.raises(ValueError, match=message):
         rnnt_greedy(model, change(random_enc(model, 6)))
+
+
+# Many utterances
+
+
+@pytest.mark.parametrize("threads", [None, 1, 2, 5])
+def test_batch_equals_one_by_one_in_order(kind, random_models, threads):
+    model = random_models["tanh", 2][kind]
+    utterances = [random_enc(model, seed % 23, seed) for seed in range(40)]
+    wanted = [rnnt_greedy(model, enc, 2) for enc in utterances]
+    assert pkrnnt.decode_batch(model, utterances, threads, 2) == wanted
+    assert pkrnnt.decode_batch(model, [], threads) == []
+
+
+def test_batch_names_the_utterance_that_does_not_fit(kind, random_models):
+    model = random_models["tanh", 2][kind]
+    utterances = [random_enc(model, 5), random_enc(model, 5)[:, :2]]
+    with pytest.raises(ValueError, match=r"utterance 1: encoder frames have shape \(5, 2\)"):
+        pkrnnt.decode_batch(model, utterances)
+    with pytest.raises(ValueError, match="threads is 0"):
+        pkrnnt.decode_batch(model, utterances, threads=0)
+
+
+def test_twenty_thousand_one_frame_chunks(random_models):
+    model = random_models["relu", 1]["int8"]
+    enc = random_enc(model, 20_000)
+    whole, state = rnnt_decode_init(model), rnnt_decode_init(model)
+    rnnt_decode_frames(model, enc, whole)
+    for t in range(len(enc)):
+        rnnt_decode_frames(model, enc[t : t + 1], state)
+    assert snapshot(state) == snapshot(whole)

@@ -13,7 +13,11 @@ cdef extern from *:
     """
 
 include "elementwise.pxi"
+include "elementwise_avx512.pxi"
 include "vnni.pxi"
 include "table.pxi"
 
 _table.name = b"avx512vnni"
+_table.requantize = _requantize_avx512
+_table.argmax = _argmax_avx512
+_table.exp_sum = _exp_sum_avx512
