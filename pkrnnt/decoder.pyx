@@ -15,7 +15,7 @@ import numpy as np
 
 from pkrnnt.frames cimport frames_view, quantize_frames
 from pkrnnt.joint cimport Int8Joint, Joint, confidence_q15, project
-from pkrnnt.kernels.linear cimport allocate_aligned, free_aligned, run_linear, scratch_bytes
+from pkrnnt.kernels.linear cimport PackedLinear, allocate_aligned, free_aligned, scratch_bytes
 from pkrnnt.prediction cimport Int8Prediction, Prediction, step_prediction
 from pkrnnt.saturation cimport (
     SITE_JOINT_ENC, SITE_JOINT_HIDDEN, SITE_JOINT_PRED, SITE_JOINT_SUM, Counters, SaturationCounters,
@@ -25,9 +25,8 @@ from pkrnnt.hypothesis import Hypothesis, Lookahead
 
 cdef enum:
     FRAME_BLOCK = 32  # frames quantized and projected together
-    # Frames whose joint is taken in one pass over the output weights. Right after a token the next
-    # one may be near, so the first pass is shorter; both were measured (docs/architecture.md).
-    FIRST_WINDOW = 2
+    # Frames whose joint is taken in one pass over the output weights: as many as the matrix kernels
+    # take together (measured, see docs/architecture.md).
     WINDOW = 4
 
 # A prediction state and the step already taken from it.
@@ -121,28 +120,28 @@ cdef bint _decode_block(const Prediction *prediction, const Joint *joint, int bl
     # still, so the joints of a window of frames are taken together; the first token ends it, and
     # what lies behind it is thrown away (and not counted). False when memory ran out.
     cdef int width = joint.out.cols, rows = joint.out.rows
-    cdef int t = 0, symbols = 0, window = FIRST_WINDOW
+    cdef int t = 0, symbols = 0
     cdef int64_t sums[WINDOW]
     cdef int64_t hiddens[WINDOW]
-    cdef const int32_t *logits
+    cdef const PackedLinear *out = &joint.out
+    cdef int32_t *logits
     cdef Step adopted
     cdef int n, i, token
     while t < frames:
         if not work.have_ahead:
             _take_step(prediction, joint, work, counters)
-            window = FIRST_WINDOW
-        n = min(window, frames - t)
+        n = min(<int>WINDOW, frames - t)
         for i in range(n):
-            joint.out.kernels.add_activate_s8(
+            out.kernels.add_activate_s8(
                 work.enc_proj + <Py_ssize_t>(t + i) * width, work.pred_proj, width, &joint.activation,
                 work.hidden + <Py_ssize_t>i * width, &sums[i], &hiddens[i])
-        run_linear(&joint.out, work.hidden, n, work.logits, work.scratch)
-        window = WINDOW
+        out.kernels.matmul(out.packed, rows, width, work.hidden, n, work.logits, work.scratch)
         for i in range(n):
             count(counters, SITE_JOINT_SUM, sums[i], width)
             count(counters, SITE_JOINT_HIDDEN, hiddens[i], width)
             logits = work.logits + <Py_ssize_t>i * rows
-            token = joint.out.kernels.argmax(logits, rows)
+            out.kernels.requantize(logits, out.multiplier, out.shift, rows, logits)
+            token = out.kernels.argmax(logits, rows)
             if token == blank_id:
                 t += 1
                 symbols = 0

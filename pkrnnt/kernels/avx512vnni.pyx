@@ -20,4 +20,6 @@ include "table.pxi"
 _table.name = b"avx512vnni"
 _table.requantize = _requantize_avx512
 _table.argmax = _argmax_avx512
+_table.add_activate_s8 = _add_activate_avx512
+_table.lstm_cell_s8 = _lstm_cell_avx512
 _table.exp_sum = _exp_sum_avx512

@@ -10,28 +10,53 @@ cdef enum:
     SCRATCH_BYTES_PER_COLUMN = 2  # room for activations widened to int16
     SCRATCH_PADDING = 64
 
-cdef enum ActivationFunction:
-    RELU_FUNCTION = 0
-    SIGMOID_FUNCTION
-    TANH_FUNCTION
+cdef extern from *:
+    """
+    /* In C, so that verbatim blocks can use them too. */
+    typedef enum { RELU_FUNCTION, SIGMOID_FUNCTION, TANH_FUNCTION } pkrnnt_function;
 
-cdef struct Activation:
-    ActivationFunction function
-    int left_shift  # sigmoid and tanh: the input's scale is 2^(left_shift - 12)
-    int32_t multiplier  # from the activation to int8
-    int shift
-    int zero_point
+    typedef struct {
+        pkrnnt_function function;
+        int left_shift; /* sigmoid and tanh: the input's scale is 2^(left_shift - 12) */
+        int multiplier; /* from the activation to int8 */
+        int shift;
+        int zero_point;
+    } pkrnnt_activation;
 
-cdef struct LstmCell:
-    int cell_scale_power
-    int cell_clip  # 0: none
-    int32_t forget_to_cell_multiplier
-    int forget_to_cell_shift
-    int32_t input_to_cell_multiplier
-    int input_to_cell_shift
-    int32_t output_multiplier
-    int output_shift
-    int hidden_zero_point
+    typedef struct {
+        int cell_scale_power;
+        int cell_clip; /* 0: none */
+        int forget_to_cell_multiplier;
+        int forget_to_cell_shift;
+        int input_to_cell_multiplier;
+        int input_to_cell_shift;
+        int output_multiplier;
+        int output_shift;
+        int hidden_zero_point;
+    } pkrnnt_lstm_cell;
+    """
+    ctypedef enum ActivationFunction "pkrnnt_function":
+        RELU_FUNCTION
+        SIGMOID_FUNCTION
+        TANH_FUNCTION
+
+    ctypedef struct Activation "pkrnnt_activation":
+        ActivationFunction function
+        int left_shift
+        int multiplier
+        int shift
+        int zero_point
+
+    ctypedef struct LstmCell "pkrnnt_lstm_cell":
+        int cell_scale_power
+        int cell_clip
+        int forget_to_cell_multiplier
+        int forget_to_cell_shift
+        int input_to_cell_multiplier
+        int input_to_cell_shift
+        int output_multiplier
+        int output_shift
+        int hidden_zero_point
 
 cdef struct KernelTable:
     const char *name
