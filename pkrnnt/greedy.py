@@ -167,14 +167,23 @@ def decode_batch(
     Raises:
         ValueError: ``threads`` < 1, or as ``rnnt_greedy``, with the utterance's index.
     """
-    if threads is not None and threads < 1:
+    if threads is None:
+        threads = os.cpu_count() or 1
+    if threads < 1:
         raise ValueError(f"threads is {threads}, wanted at least 1")
 
-    def decode(index: int) -> Hypothesis:
-        try:
-            return rnnt_greedy(model, utterances[index], max_symbols)
-        except ValueError as error:
-            raise ValueError(f"utterance {index}: {error}") from None
+    def decode(indices: range) -> list[Hypothesis]:
+        found = []
+        for index in indices:
+            try:
+                found.append(rnnt_greedy(model, utterances[index], max_symbols))
+            except ValueError as error:
+                raise ValueError(f"utterance {index}: {error}") from None
+        return found
 
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        return list(pool.map(decode, range(len(utterances))))
+    # A few slices a thread: handing out each short utterance alone costs more than decoding it.
+    size = max(1, len(utterances) // (4 * threads))
+    everything = range(len(utterances))
+    slices = [everything[start : start + size] for start in everything[::size]]
+    with ThreadPoolExecutor(threads) as pool:
+        return [hyp for found in pool.map(decode, slices) for hyp in found]

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,19 @@ class _Model:
     def max_symbols(self) -> int:
         return self.config.max_symbols
 
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of weights and metadata: two models with one digest decode alike."""
+        return digest(self.tensors(), self.meta())
+
+    def tensors(self) -> Mapping[str, NDArray[Any]]:
+        """Every array under the name it has in the file."""
+        raise NotImplementedError
+
+    def meta(self) -> dict[str, Any]:
+        """Everything beside the arrays, as JSON values."""
+        raise NotImplementedError
+
     def _derive(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -190,8 +204,6 @@ class FloatModel(_Model):
     """[V + 1, J]"""
     prediction: reference.Prediction = field(init=False, repr=False)
     joint: reference.Joint = field(init=False, repr=False)
-    digest: str = field(init=False, repr=False)
-    """sha256 of weights and config"""
 
     def __post_init__(self) -> None:
         weights = {name: a for name, a in self.tensors().items() if a.ndim == 2}
@@ -212,7 +224,6 @@ class FloatModel(_Model):
             joint=reference.Joint(
                 self.joint_enc, self.joint_pred, self.joint_out, self.config.joint_activation
             ),
-            digest=digest(self.tensors(), self.meta()),
         )
 
     @classmethod
@@ -442,8 +453,6 @@ class Int8Model(_Model):
     """whether layer 0's input gates are tabled for every token: faster, the same bytes"""
     prediction: Int8Prediction = field(init=False, repr=False)
     joint: Int8Joint = field(init=False, repr=False)
-    digest: str = field(init=False, repr=False)
-    """sha256 of everything above"""
 
     def __post_init__(self) -> None:
         self._derive(
@@ -480,13 +489,12 @@ class Int8Model(_Model):
                 hidden_zero_point=scalars.hidden_zero_point,
                 softmax=scalars.softmax,
             ),
-            digest=digest(self.tensors(), self.meta()),
         )
 
     @classmethod
     def from_tensors(
         cls,
-        tensors: Mapping[str, NDArray[Any]],
+        tensors: dict[str, NDArray[Any]],
         config: Config,
         quantization: Quantization,
         provenance: Mapping[str, Any],
@@ -494,17 +502,18 @@ class Int8Model(_Model):
         kernels: str | None = None,
         gate_table: bool = True,
     ) -> Int8Model:
-        """A model from the tensors of its file, which stay as they are.
+        """A model from the tensors of its file.
 
         Args:
-            tensors, config, quantization, provenance: as in a file.
+            tensors: as in a file; emptied, so that no weight is held packed and unpacked at once.
+            config, quantization, provenance: as in a file.
             kernels: kernel variant, None for the one in use.
             gate_table: whether to table layer 0's input gates.
 
         Raises:
             ValueError: names the tensor that does not fit.
         """
-        found = dict(tensors)
+        found = tensors
         if config.pred_layers > len(found):
             raise ValueError(f"{len(found)} tensors cannot hold {config.pred_layers} LSTM layers")
         _check_names(found, _int8_names(config))
@@ -582,7 +591,7 @@ class Int8Model(_Model):
         }
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """Every array under the name it has in the file."""
+        """Every array under the name it has in the file; weights and biases are copies."""
         named: dict[str, NDArray[Any]] = {f"{EMBED}.weight": self.embed}
         for name, linear in self.linears().items():
             for part in LINEAR_PARTS:
@@ -800,7 +809,7 @@ def _check_linear(name: str, linear: Linear) -> None:
     weight = linear.weight
     _check_weights(name, weight)
     _check_multipliers(name, linear.multiplier, linear.shift)
-    bound = np.abs(weight, dtype=np.int32).sum(axis=1, dtype=np.int64) * 128
+    bound = np.abs(weight).sum(axis=1, dtype=np.int64) * 128
     bound = (bound + np.abs(linear.bias.astype(np.int64))).astype(object)
     bound <<= np.maximum(linear.shift, 0).astype(object)
     if (bound >= ACCUMULATOR_LIMIT).any():

@@ -138,9 +138,11 @@ def load(path: str | os.PathLike[str], *, gate_table: bool = True) -> FloatModel
         config = Config.from_json(meta["config"])
         if kind == INT8_FORMAT:
             quantization = Quantization.from_json(meta["quantization"])
-            return Int8Model.from_tensors(
+            int8_model = Int8Model.from_tensors(
                 tensors, config, quantization, meta["provenance"], gate_table=gate_table
             )
+            int8_model.__dict__["digest"] = found  # worked out once is enough
+            return int8_model
         model = FloatModel.from_tensors(
             tensors,
             vocabulary=config.vocabulary,

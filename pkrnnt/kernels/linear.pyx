@@ -45,7 +45,9 @@ cdef void run_linear(const PackedLinear *linear, const int8_t *x, int n, int32_t
 def _exactly(name, values, dtype, ndim):
     """The values as a C-contiguous array of the dtype, refused where the dtype cannot hold them."""
     given = np.asarray(values)
-    array = np.array(given, dtype=dtype, order="C")
+    array = np.ascontiguousarray(given, dtype=dtype)
+    if given.dtype == dtype and given.ndim == ndim:
+        return array
     if array.ndim != ndim or (array != given).any():
         raise ValueError(
             f"{name} has dtype {given.dtype} and shape {given.shape}, "
@@ -77,8 +79,8 @@ cdef class Linear:
     def __cinit__(self, weight, bias, multiplier, shift, kernels=None):
         cdef const int8_t[:, ::1] w = _exactly("weight", weight, np.int8, 2)
         cdef const int32_t[::1] b = _exactly("bias", bias, np.int32, 1)
-        self.multiplier = _exactly("multiplier", multiplier, np.int32, 1)
-        self.shift = _exactly("shift", shift, np.int8, 1)
+        self.multiplier = _exactly("multiplier", multiplier, np.int32, 1).copy()
+        self.shift = _exactly("shift", shift, np.int8, 1).copy()
         cdef const int32_t[::1] m = self.multiplier
         cdef const int8_t[::1] s = self.shift
         cdef Py_ssize_t rows = w.shape[0], cols = w.shape[1]

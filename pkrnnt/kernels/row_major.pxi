@@ -29,16 +29,44 @@ cdef inline int32_t _dot(const int8_t *weight, const int16_t *x, int cols) noexc
     return total
 
 
+cdef inline void _four_vectors(const int8_t *weight, const int16_t *x, int cols, int32_t bias,
+                               int32_t *acc, Py_ssize_t stride) noexcept nogil:
+    # One row with four vectors: each weight is loaded and widened once for all.
+    cdef const int16_t *x1 = x + cols
+    cdef const int16_t *x2 = x + 2 * <Py_ssize_t>cols
+    cdef const int16_t *x3 = x + 3 * <Py_ssize_t>cols
+    cdef int32_t p = 0, q = 0, r = 0, s = 0
+    cdef int32_t w
+    cdef int k
+    for k in range(cols):
+        w = weight[k]
+        p += w * x[k]
+        q += w * x1[k]
+        r += w * x2[k]
+        s += w * x3[k]
+    acc[0] = bias + p
+    acc[stride] = bias + q
+    acc[2 * stride] = bias + r
+    acc[3 * stride] = bias + s
+
+
 cdef void _matmul(const void *packed, int rows, int cols, const int8_t *x, int n,
                   int32_t *acc, void *scratch) noexcept nogil:
     cdef const int32_t *bias = <const int32_t *>packed
     cdef const int8_t *weight = <const int8_t *>packed + rows * sizeof(int32_t)
     cdef int16_t *wide = <int16_t *>scratch
-    cdef int i, r, k
-    for i in range(n):
-        for k in range(cols):
+    cdef int taken, r
+    cdef Py_ssize_t k
+    while n > 0:
+        taken = 4 if n >= 4 else 1
+        for k in range(taken * <Py_ssize_t>cols):
             wide[k] = x[k]
-        for r in range(rows):
-            acc[r] = bias[r] + _dot(weight + <int64_t>r * cols, wide, cols)
-        x += cols
-        acc += rows
+        if taken == 1:
+            for r in range(rows):
+                acc[r] = bias[r] + _dot(weight + <Py_ssize_t>r * cols, wide, cols)
+        else:
+            for r in range(rows):
+                _four_vectors(weight + <Py_ssize_t>r * cols, wide, cols, bias[r], acc + r, rows)
+        x += taken * <Py_ssize_t>cols
+        acc += taken * <Py_ssize_t>rows
+        n -= taken

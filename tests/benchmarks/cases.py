@@ -24,10 +24,11 @@ def digits():
     calibration = load_utterances(bundled("calibration.npz"), width)
     observed = observe(model, calibration, range_method("minmax"))
     int8_model = quantize_model(model, observed.ranges, moments=observed.moments)
-    return Case("digits", model, int8_model, load_utterances(bundled("evaluation.npz"), width).enc)
+    utterances = load_utterances(bundled("evaluation.npz"), width).enc
+    return Case("digits", model, int8_model, [enc.astype(np.float32) for enc in utterances])
 
 
-def speech_like(name, *, hidden, joint, vocab, enc, layers, frames, seed, flips=0.236):
+def speech_like(name, *, hidden, joint, vocab, enc, layers, frames, seed, flips=0.255):
     """Random weights that emit about one token each time frame column 0 changes sign.
 
     Everything is uniform with NeMo-like gains (numpy PCG64, ``seed``); then a few rows make an emission

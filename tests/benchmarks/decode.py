@@ -1,76 +1,220 @@
-"""How fast the decoders are: python -m tests.benchmarks.decode [--json FILE].
+"""How fast the decoders are: python -m tests.benchmarks.decode [--json FILE] [--cases NAME ...].
 
 Every contender decodes the same utterances in turn, round after round; medians over the rounds are
-shown, and ratios within this one run. Absolute times hold for one machine on one day.
+shown, and ratios within this one run. Absolute times hold for one machine on one day. ONNX Runtime is
+measured where it is installed (pip install "pkrnnt[bench]").
 """
 
+# ruff: noqa: E402
+import os
+
+# One thread for everybody: NumPy's matrix library reads these when it is loaded.
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
 import argparse
+import gc
 import json
 import platform
 import statistics
 import time
+from collections import Counter
 from pathlib import Path
+
+import numpy as np
 
 import pkrnnt
 from pkrnnt import kernels
-from pkrnnt.dataset import bundled, load_utterances
-from quant import observe, quantize_model
-from quant.ranges import range_method
+from pkrnnt.kernels.linear import Linear
+from tests.benchmarks import cases, peers
+
+CASES = {
+    "parakeet_l1": lambda: cases.parakeet(1),
+    "parakeet_l2": lambda: cases.parakeet(2),
+    "small": cases.small,
+    "digits": cases.digits,
+}
+MATRIX = (1025, 640)  # the output layer of the Parakeet size: it fits a second-level cache
 
 
-def digits_case():
-    """The bundled digits: (float model, int8 model, evaluation utterances)."""
-    model = pkrnnt.load(bundled("float.safetensors"))
-    width = model.config.enc_hidden
-    calibration = load_utterances(bundled("calibration.npz"), width)
-    observed = observe(model, calibration, range_method("minmax"))
-    int8_model = quantize_model(model, observed.ranges, moments=observed.moments)
-    return model, int8_model, load_utterances(bundled("evaluation.npz"), width).enc
+def processor():
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
 
 
-def decode_all(model, utterances):
-    for enc in utterances:
-        pkrnnt.rnnt_greedy(model, enc)
+def median_seconds(run, repeats=200):
+    """Median seconds of a short call."""
+    run()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
 
 
 def interleaved(contenders, rounds):
     """Median seconds of each contender, all run in turn every round, after one warm-up."""
     times = {name: [] for name in contenders}
+    gc.disable()
     for round_ in range(rounds + 1):
         for name, run in contenders.items():
             start = time.perf_counter()
             run()
             if round_:
                 times[name].append(time.perf_counter() - start)
+        gc.collect()
+    gc.enable()
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
-    parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default: 7)")
-    options = parser.parse_args()
-    float_model, int8_model, utterances = digits_case()
-    frames = sum(map(len, utterances))
-    variant = kernels.selected()
-    medians = interleaved(
-        {
-            "float, NumPy": lambda: decode_all(float_model, utterances),
-            variant: lambda: decode_all(int8_model, utterances),
-        },
-        options.rounds,
-    )
-    per_utterance = {name: 1000 * value / len(utterances) for name, value in medians.items()}
-    print(f"digits: {len(utterances)} utterances, {frames} frames; {platform.machine()}")
-    for name, value in per_utterance.items():
-        print(f"  {name:14} {value:8.3f} ms an utterance")
-    print(f"  int8 is {per_utterance['float, NumPy'] / per_utterance[variant]:.1f} times faster")
-    if options.json:
-        case = {
-            "variants": {variant: {"utterance_ms": per_utterance[variant]}},
-            "peers": {"numpy_float": {"utterance_ms": per_utterance["float, NumPy"]}},
+def matrix_rates(name):
+    """GMAC/s of a variant's matrix kernel from the second-level cache, one and four vectors."""
+    rng = np.random.default_rng(0)
+
+    def rate(rows, cols, vectors):
+        weight, x = rng.integers(-127, 128, (rows, cols)), rng.integers(-128, 128, (vectors, cols))
+        linear = Linear(weight, [0] * rows, [2**30] * rows, [0] * rows, name)
+        x = x.astype(np.int8)
+        # The cost of the call itself is taken away with a matrix of one column.
+        tiny = Linear(weight[:, :1], [0] * rows, [2**30] * rows, [0] * rows, name)
+        one = np.ascontiguousarray(x[:, :1])
+        seconds = median_seconds(lambda: linear.accumulate(x)) - median_seconds(
+            lambda: tiny.accumulate(one)
+        )
+        return rows * (cols - 1) * vectors / max(seconds, 1e-9) / 1e9
+
+    return {"vector": rate(*MATRIX, 1), "four_vectors": rate(*MATRIX, 4)}
+
+
+def streaming_overhead(model, utterances):
+    """Microseconds a frame that one-frame chunks through the API cost over the fused loop."""
+    enc = np.concatenate([np.asarray(enc, np.float32) for enc in utterances])[:3000]
+    chunks = [enc[t : t + 1] for t in range(len(enc))]
+
+    def whole():
+        pkrnnt.rnnt_decode_frames(model, enc, pkrnnt.rnnt_decode_init(model))
+
+    def single():
+        state = pkrnnt.rnnt_decode_init(model)
+        for chunk in chunks:
+            pkrnnt.rnnt_decode_frames(model, chunk, state)
+
+    seconds = interleaved({"whole": whole, "single": single}, 5)
+    return 1e6 * (seconds["single"] - seconds["whole"]) / len(enc)
+
+
+def measure(case, rounds):
+    """One case's figures, as JSON values."""
+    variants = {name: case.int8_model.configured(kernels=name) for name in kernels.available()}
+
+    def decode_all(decode):
+        def run():
+            for enc in case.utterances:
+                decode(enc)
+
+        return run
+
+    contenders = {
+        name: decode_all(lambda enc, model=model: pkrnnt.rnnt_greedy(model, enc))
+        for name, model in variants.items()
+    }
+    contenders["numpy_float"] = decode_all(lambda enc: pkrnnt.rnnt_greedy(case.float_model, enc))
+    onnx = peers.onnx_runtime(case.float_model)
+    if onnx is not None:
+        contenders["onnxruntime_int8"] = decode_all(onnx)
+    best = variants[kernels.available()[-1]]
+    cores = os.cpu_count() or 1
+    several = case.utterances if len(case.utterances) > 1 else case.utterances * 8
+    batches = {
+        f"batch_{threads}": lambda threads=threads: pkrnnt.decode_batch(best, several, threads)
+        for threads in (1, cores)
+    }
+    seconds = interleaved(contenders, rounds)
+    batch = interleaved(batches, rounds)
+
+    utterances, frames = len(case.utterances), sum(map(len, case.utterances))
+    hyps = [pkrnnt.rnnt_greedy(case.float_model, enc) for enc in case.utterances]
+    tokens = sum(map(len, hyps))
+    emitting = sum(len(Counter(hyp.frames)) for hyp in hyps)
+    result = {
+        "frames": frames,
+        "utterances": utterances,
+        "tokens": tokens,
+        "joint_calls": frames + tokens,
+        "blank_frames": 1 - emitting / frames,
+        "variants": {},
+        "peers": {},
+        "streaming_overhead_us": streaming_overhead(best, case.utterances),
+        "batch_speedup": batch["batch_1"] / batch[f"batch_{cores}"],
+        "batch_frames_per_second": sum(map(len, several)) / batch[f"batch_{cores}"],
+    }
+    for name, model in variants.items():
+        state = model.prediction.zero_state()
+        g, _ = model.prediction.step(0, state) if model.config.vocab_size else (None, None)
+        pred_proj = model.joint.project_pred(g)
+        enc_proj = model.joint.project_enc(case.utterances[0][:1])[0]
+        result["variants"][name] = {
+            "joint_us": 1e6 * median_seconds(lambda: model.joint.output(enc_proj, pred_proj)),  # noqa: B023
+            "prediction_us": 1e6 * median_seconds(lambda: model.prediction.step(0, state)),  # noqa: B023
+            "utterance_ms": 1e3 * seconds[name] / utterances,
         }
-        Path(options.json).write_text(json.dumps({"cases": {"digits": case}}, indent=1) + "\n")
+    for name in ("numpy_float", "onnxruntime_int8"):
+        if name in seconds:
+            result["peers"][name] = {"utterance_ms": 1e3 * seconds[name] / utterances}
+    return result
+
+
+def show(name, result):
+    """The table of one case."""
+    print(
+        f"\n{name}: {result['utterances']} utterance(s), {result['frames']} frames, "
+        f"{result['tokens']} tokens, {result['blank_frames']:.1%} of the frames only blank"
+    )
+    print(f"{'':18} {'joint us':>9} {'step us':>9} {'ms an utterance':>16}   times faster than")
+    print(f"{'':18} {'':9} {'':9} {'':16}   " + "  ".join(f"{p:>16}" for p in result["peers"]))
+    for variant, row in result["variants"].items():
+        ratios = "  ".join(
+            f"{peer['utterance_ms'] / row['utterance_ms']:16.1f}" for peer in result["peers"].values()
+        )
+        print(
+            f"{variant:18} {row['joint_us']:9.1f} {row['prediction_us']:9.1f} "
+            f"{row['utterance_ms']:16.3f}   {ratios}"
+        )
+    for peer, row in result["peers"].items():
+        print(f"{peer:18} {'':9} {'':9} {row['utterance_ms']:16.3f}")
+    print(
+        f"one-frame chunks cost {result['streaming_overhead_us']:.1f} us a frame over the fused loop; "
+        f"{os.cpu_count()} threads decode a batch {result['batch_speedup']:.2f} times faster than one, "
+        f"{result['batch_frames_per_second']:,.0f} frames/s"
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
+    parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds (default: 9)")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
+    options = parser.parse_args()
+    report = {
+        "machine": {"processor": processor(), "cores": os.cpu_count(), "kernels": kernels.selected()},
+        "matrix_gmac_per_second": {name: matrix_rates(name) for name in kernels.available()},
+        "cases": {},
+    }
+    print(f"{processor()}, {os.cpu_count()} core(s); kernels in use: {kernels.selected()}")
+    print(f"\nmatrix kernel, {MATRIX[0]} x {MATRIX[1]}   one vector   four vectors   (GMAC/s)")
+    for name, rates in report["matrix_gmac_per_second"].items():
+        print(f"{name:26} {rates['vector']:12.1f} {rates['four_vectors']:14.1f}")
+    for name in options.cases:
+        report["cases"][name] = measure(CASES[name](), options.rounds)
+        show(name, report["cases"][name])
+    if options.json:
+        Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":
