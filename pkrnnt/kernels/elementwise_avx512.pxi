@@ -186,8 +186,9 @@ cdef extern from *:
         return clamp_count16(sum, -32768, 32767, m, count);
     }
 
-    static void lstm_cell_avx512(const int16_t *gates, const int32_t *to_add, int n, const pkrnnt_lstm_cell *cell,
-                                 const int16_t *c, int16_t *c_out, int8_t *h_out, int64_t *counts) {
+    static void lstm_cell_avx512(const int16_t *gates, const int32_t *to_add, int n,
+                                 const pkrnnt_lstm_cell *cell, const int16_t *c, int16_t *c_out,
+                                 int8_t *h_out, int64_t *counts) {
         const table16 t = load_table16();
         const int32_t limit = cell->cell_clip;
         const int32_t low = limit > 0 ? -limit : -32768, high = limit > 0 ? limit : 32767;
