@@ -42,6 +42,7 @@ MODULES = [
     "pkrnnt.kernels.baseline",
     "pkrnnt.kernels.dispatch",
     "pkrnnt.kernels.linear",
+    "pkrnnt.kernels.vectors",
     "pkrnnt.prediction",
     "pkrnnt.joint",
     "pkrnnt.decoder",

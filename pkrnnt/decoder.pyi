@@ -13,4 +13,5 @@ def decode_frames(
     state: RnntDecodeState,
     max_symbols: int,
     counters: SaturationCounters | None = None,
+    window: int = 4,
 ) -> Hypothesis: ...

@@ -114,7 +114,7 @@ cdef void _take_step(const Prediction *prediction, const Joint *joint, Work *wor
 
 
 cdef bint _decode_block(const Prediction *prediction, const Joint *joint, int blank_id, int frames,
-                        Py_ssize_t first_frame, int max_symbols, Work *work, Result *result,
+                        Py_ssize_t first_frame, int max_symbols, int window, Work *work, Result *result,
                         Counters *counters) noexcept nogil:
     # Frames whose projections stand in work.enc_proj. While blanks run the prediction network stands
     # still, so the joints of a window of frames are taken together; the first token ends it, and
@@ -130,7 +130,7 @@ cdef bint _decode_block(const Prediction *prediction, const Joint *joint, int bl
     while t < frames:
         if not work.have_ahead:
             _take_step(prediction, joint, work, counters)
-        n = min(<int>WINDOW, frames - t)
+        n = min(window, frames - t)
         for i in range(n):
             out.kernels.add_activate_s8(
                 work.enc_proj + <Py_ssize_t>(t + i) * width, work.pred_proj, width, &joint.activation,
@@ -162,7 +162,7 @@ cdef bint _decode_block(const Prediction *prediction, const Joint *joint, int bl
 
 
 cdef bint _decode(const Prediction *prediction, const Joint *joint, int blank_id, const float *enc,
-                  Py_ssize_t frames, int max_symbols, Work *work, Result *result,
+                  Py_ssize_t frames, int max_symbols, int window, Work *work, Result *result,
                   Counters *counters) noexcept nogil:
     # False when memory for the result ran out.
     cdef Py_ssize_t start = 0
@@ -173,7 +173,8 @@ cdef bint _decode(const Prediction *prediction, const Joint *joint, int blank_id
         quantize_frames(enc + start * width, <Py_ssize_t>n * width, joint.enc_inverse_scale,
                         joint.enc_zero_point, work.enc, counters)
         project(&joint.enc, work.enc, n, work.enc_proj, work.acc, work.scratch, SITE_JOINT_ENC, counters)
-        if not _decode_block(prediction, joint, blank_id, n, start, max_symbols, work, result, counters):
+        if not _decode_block(prediction, joint, blank_id, n, start, max_symbols, window, work, result,
+                             counters):
             return False
         start += n
     return True
@@ -256,7 +257,8 @@ cdef DecoderMemory _memory_of(state, Int8Prediction prediction, Int8Joint joint,
             f"the state's last token is {last_token}, wanted SOS (-1) or a token below "
             f"{prediction.embed_rows} that is not blank ({blank_id})")
     memory = state._memory
-    if type(memory) is DecoderMemory and (<DecoderMemory>memory).prediction is prediction:
+    if (type(memory) is DecoderMemory and (<DecoderMemory>memory).prediction is prediction
+            and (<DecoderMemory>memory).joint is joint):
         (<DecoderMemory>memory).work.last_token = last_token
         return memory
     memory = DecoderMemory(prediction, joint)
@@ -266,14 +268,17 @@ cdef DecoderMemory _memory_of(state, Int8Prediction prediction, Int8Joint joint,
 
 
 def decode_frames(Int8Prediction prediction not None, Int8Joint joint not None, int blank_id, enc, state,
-                  int max_symbols, SaturationCounters counters=None):
+                  int max_symbols, SaturationCounters counters=None, int window=WINDOW):
     """``greedy.decode_frames`` for an int8 model, with the same arguments, result and errors.
 
     Args:
         counters: adds up what saturates, on request.
+        window: frames whose joints are taken together, 1 to 4; the result is the same.
     """
     cdef const Prediction *p = &prediction.c
     cdef const Joint *j = &joint.c
+    if not 1 <= window <= WINDOW:
+        raise ValueError(f"window is {window}, wanted 1..{WINDOW}")
     if not 0 <= blank_id < j.out.rows:
         raise ValueError(f"blank_id is {blank_id}, wanted 0..{j.out.rows - 1}")
     if j.pred.cols != p.hidden_size or prediction.embed_rows + (blank_id == j.out.rows - 1) < j.out.rows:
@@ -296,17 +301,18 @@ def decode_frames(Int8Prediction prediction not None, Int8Joint joint not None, 
     result.items = NULL
     result.size = result.capacity = 0
     with nogil:
-        complete = _decode(p, j, blank_id, &view[0, 0], frames, max_symbols, &memory.work, &result, c)
+        complete = _decode(p, j, blank_id, &view[0, 0], frames, max_symbols, window, &memory.work,
+                           &result, c)
     try:
         if not complete:
             raise MemoryError(f"no memory for the result after {result.size} tokens")
         for i in range(result.size):
             hyp.append(result.items[i].token, result.items[i].frame, result.items[i].confidence / 32768.0)
-    except MemoryError:
+        state.commit(hyp, frames, None, memory)
+    except BaseException:  # a signal that waited for the GIL comes up here
         memory.work = saved
         memcpy(memory._block, memory._saved, memory._state_bytes)
         raise
     finally:
         free(result.items)
-    state.commit(hyp, frames, None, memory)
     return hyp

@@ -52,6 +52,11 @@ class Hypothesis:
         self.frames += [frame + frame_offset for frame in other.frames]
         self.confidence += other.confidence
 
+    def truncate(self, length: int) -> None:
+        """Drops every token behind the first ``length``."""
+        for values in (self.tokens, self.frames, self.confidence):
+            del values[length:]
+
     def copy(self) -> Hypothesis:
         return Hypothesis(self.tokens.copy(), self.frames.copy(), self.confidence.copy())
 
@@ -72,10 +77,22 @@ class Lookahead(NamedTuple):
     """(h, c) to adopt when the next token is emitted."""
 
 
-def _frozen(arrays: Any) -> Any:
+def _frozen(state: PredictionState) -> PredictionState:
     """The arrays, read-only from now on: states share them."""
-    for array in arrays:
+    for array in state:
         array.flags.writeable = False
+    return state
+
+
+def _frozen_pair(
+    arrays: tuple[PredictionState, Lookahead | None],
+) -> tuple[PredictionState, Lookahead | None]:
+    """A prediction state and a lookahead, read-only from now on."""
+    state, lookahead = arrays
+    _frozen(state)
+    if lookahead is not None:
+        lookahead.pred_proj.flags.writeable = False
+        _frozen(lookahead.prediction_state)
     return arrays
 
 
@@ -135,8 +152,7 @@ class RnntDecodeState:
     def _exported(self) -> tuple[PredictionState, Lookahead | None]:
         if self._arrays is None:
             assert self._memory is not None
-            state, lookahead = self._memory.export()
-            return _frozen(state), lookahead
+            return _frozen_pair(self._memory.export())
         return self._arrays
 
     @property
@@ -180,13 +196,17 @@ class RnntDecodeState:
             arrays: (prediction state, lookahead) after it, or None where ``memory`` holds them.
             memory: of the fused decoder.
         """
-        if hyp.tokens:
-            self.hyp.extend(hyp, self.frames_decoded)
-            self.last_token = hyp.tokens[-1]
-        self.frames_decoded += frames
-        self._arrays, self._memory = arrays, memory
-        if arrays is not None:
-            _frozen(arrays[0])
+        before = len(self.hyp), self.last_token, self.frames_decoded, self._arrays, self._memory
+        try:
+            if hyp.tokens:
+                self.hyp.extend(hyp, self.frames_decoded)
+                self.last_token = hyp.tokens[-1]
+            self.frames_decoded += frames
+            self._arrays, self._memory = arrays and _frozen_pair(arrays), memory
+        except BaseException:  # an interrupt: all of it or nothing
+            length, self.last_token, self.frames_decoded, self._arrays, self._memory = before
+            self.hyp.truncate(length)
+            raise
 
     def __getstate__(self) -> dict[str, Any]:
         with self:
@@ -202,6 +222,9 @@ class RnntDecodeState:
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
+        _frozen(self._initial)  # NumPy does not pickle the flag
+        if self._arrays is not None:
+            _frozen_pair(self._arrays)
         # Arrays are read-only, so a copy may share them; the lists are appended to.
         self.hyp = self.hyp.copy()
         self._memory = None

@@ -160,6 +160,8 @@ cdef class Int8Joint:
     def argmax(self, logits):
         """Index of the largest of the int32 logits [V + 1]; the lowest index on a tie."""
         cdef const int32_t[::1] view = logits
+        if view.shape[0] != self.c.out.rows:
+            raise ValueError(f"{view.shape[0]} logits, wanted {self.c.out.rows}")
         return self.c.out.kernels.argmax(&view[0], view.shape[0])
 
     def confidence(self, logits, int token):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,11 +16,13 @@ import numpy as np
 import pkrnnt
 from pkrnnt.cli import DONE, run, say
 from pkrnnt.dataset import Utterances, bundled, load_utterances
+from pkrnnt.reference import ACTIVATIONS
 from pkrnnt.storage import serialize, write_atomically
 from quant import report
 from quant.attribution import tensor_costs
 from quant.calibration import Agreement, measure_agreement, observe
 from quant.importers import load_checkpoint
+from quant.importers.vocabulary import read_vocabulary
 from quant.quantize import GRANULARITIES, quantize_model
 from quant.ranges import range_method
 from quant.rounding import WEIGHT_ROUNDINGS
@@ -30,7 +33,7 @@ EXAMPLE = """\
 examples:
   python -m quant -o digits.safetensors
       the bundled spoken-digits model, calibrated and evaluated on the bundled frames
-  python -m quant model.npz --calibration train.npz --evaluation test.npz \\
+  python -m quant model.nemo --calibration train.npz --evaluation test.npz \\
       -o model.safetensors --min-agreement 0.995 --json report.json
       a model of your own; exit status 3 and no model if fewer than 99.5 % of the argmaxes agree
 
@@ -46,7 +49,10 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument(
-        "model", nargs="?", metavar="MODEL", help="float checkpoint (default: the bundled digits)"
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="checkpoint: .nemo .ckpt .pt .onnx .gguf .safetensors .npz (default: the bundled digits)",
     )
     result.add_argument(
         "--calibration", metavar="F", help=".npy or .npz of encoder frames to calibrate on"
@@ -71,6 +77,17 @@ def parser() -> argparse.ArgumentParser:
         default="gptq",
         help="gptq makes up for each weight's rounding in the others (default), or nearest",
     )
+    result.add_argument(
+        "--vocabulary",
+        metavar="F",
+        help="token pieces for a checkpoint without them: one a line, or 'piece id' as in tokens.txt",
+    )
+    result.add_argument(
+        "--joint-activation",
+        choices=sorted(ACTIVATIONS),
+        help="of a checkpoint that does not say it (default then: relu)",
+    )
+    result.add_argument("--frame-seconds", type=float, metavar="S", help="duration of one encoder frame")
     result.add_argument(
         "--min-agreement",
         type=float,
@@ -122,7 +139,14 @@ def _quantize(options: argparse.Namespace) -> int:
         options.evaluation = options.evaluation or bundled("evaluation.npz")
     elif options.calibration is None:
         raise ValueError("a model of your own needs --calibration frames of its own encoder")
-    float_model = load_checkpoint(options.model)
+    settings = {
+        name: getattr(options, name)
+        for name in ("joint_activation", "frame_seconds")
+        if getattr(options, name) is not None
+    }
+    if options.vocabulary is not None:
+        settings["vocabulary"] = read_vocabulary(options.vocabulary)
+    float_model = load_checkpoint(options.model, **settings)
     width = float_model.config.enc_hidden
     frames = {"calibration": load_utterances(options.calibration, width)}
     if options.evaluation is not None:
@@ -227,6 +251,7 @@ def _report(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     options = parser().parse_args(arguments)
+    logging.basicConfig(format="note: %(message)s")
     return run(lambda: _quantize(options))
 
 

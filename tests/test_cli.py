@@ -160,7 +160,7 @@ BAD_INPUT = {
     "report in no folder": (lambda f, a: [*a, "--json", str(f / "x" / "y")], "does not exist"),
     "range": (lambda f, a: [*a, "--range", "max"], "wanted minmax, mse or percentile"),
     "agreement": (lambda f, a: [*a, "--min-agreement", "99.5"], "is 99.5, wanted 0..1"),
-    "another suffix": (lambda f, a: ["model.onnx", *a[1:]], r"'.onnx', wanted one of"),
+    "another suffix": (lambda f, a: ["model.bin", *a[1:]], r"'.bin', wanted one of"),
     "NaN frames": (
         lambda f, a: replace_frames(f, a, enc=np.full((60, 4), np.nan)),
         "test.npz: utterance 0: encoder frame 0 holds nan",

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from models import one_hot, quantized, random_enc, random_float_model, script_model, snapshot
 
 import pkrnnt
-from pkrnnt import SOS, greedy, rnnt_decode_frames, rnnt_decode_init, rnnt_greedy
+from pkrnnt import SOS, decoder, greedy, rnnt_decode_frames, rnnt_decode_init, rnnt_greedy
 
 BLANK_KIND = 0
 
@@ -399,9 +400,13 @@ def test_states_cannot_be_written_to(kind, random_models):
     model = random_models["relu", 1][kind]
     state = rnnt_decode_init(model)
     for _ in range(2):
-        for array in state.prediction_state:
-            with pytest.raises(ValueError, match="read-only"):
-                array[:] = 1
+        for one in (state, copy.copy(state), pickle.loads(pickle.dumps(state))):
+            arrays = [*one.prediction_state]
+            if one.lookahead is not None:
+                arrays += [one.lookahead.pred_proj, *one.lookahead.prediction_state]
+            for array in arrays:
+                with pytest.raises(ValueError, match="read-only"):
+                    array[:] = 1
         rnnt_decode_frames(model, random_enc(model, 30), state)
 
 
@@ -412,6 +417,42 @@ def test_b15_a_state_in_use_is_neither_reset_nor_copied(random_models):
             state.reset()
         with pytest.raises(RuntimeError, match="another thread"):
             copy.copy(state)
+
+
+def test_b04_an_interrupt_leaves_a_stream_as_it_was(kind, random_models):
+    """A signal that arrives while frames are decoded comes up when the decoder returns to Python."""
+    model = random_models["tanh", 2][kind]
+    long = np.tile(random_enc(model, 500), (60 if kind == "int8" else 3, 1))
+    state = rnnt_decode_init(model)
+    rnnt_decode_frames(model, long[:50], state)
+    before, twin = snapshot(state), copy.copy(state)
+
+    def stop(*_):
+        raise TimeoutError("interrupted")
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        with pytest.raises(TimeoutError):
+            rnnt_decode_frames(model, long, state)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert snapshot(state) == before
+    rnnt_decode_frames(model, long[:70], state)
+    rnnt_decode_frames(model, long[:70], twin)
+    assert snapshot(state) == snapshot(twin)
+
+
+def test_a_states_memory_is_not_taken_for_another_joint(random_models):
+    a, b = random_models["relu", 1]["int8"], quantized(random_float_model(1, joint=3000))
+    state = rnnt_decode_init(a)
+    for frame in random_enc(a, 100):  # until one ends on a blank, with the next joint prepared
+        rnnt_decode_frames(a, frame[None], state)
+        if state.lookahead is not None:
+            break
+    with pytest.raises(ValueError, match="projection has 7 values, wanted 3000"):
+        decoder.decode_frames(a.prediction, b.joint, 6, random_enc(b, 5), state, 3)
 
 
 class Liar(np.ndarray):

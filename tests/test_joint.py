@@ -173,6 +173,8 @@ def test_what_does_not_fit_is_refused():
         joint.output(np.zeros(3, np.int16), short)
     with pytest.raises(ValueError, match="input has 5 columns, wanted 2"):
         joint.project_pred(np.zeros(5, np.int8))
+    with pytest.raises(ValueError, match="0 logits, wanted 4"):
+        joint.argmax(np.zeros(0, np.int32))
     with pytest.raises(ValueError, match="3 logits, wanted 4"):
         joint.confidence(np.zeros(3, np.int32), 0)
     with pytest.raises(ValueError, match="wanted a maximum"):

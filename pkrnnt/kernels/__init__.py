@@ -1,8 +1,9 @@
 """Matrix kernels behind one contract, one module per instruction set; they know nothing of RNN-T.
 
-``contract.pxd`` says what a variant must provide, ``loops.pxi`` holds the loops written once, a
-variant such as ``baseline.pyx`` compiles them with its own flags, ``dispatch.pyx`` chooses one at
-import, and ``linear.pyx`` is what the rest of the package uses.
+``contract.pxd`` says what a variant must provide, the ``.pxi`` files hold the loops, a variant such as
+``baseline.pyx`` includes some of them under its own flags, ``dispatch.pyx`` chooses one at import,
+``linear.pyx`` is what the rest of the package uses, and ``vectors.pyx`` lets tests and ports call the
+rest of the contract on arrays.
 """
 
 from pkrnnt.kernels.dispatch import available, selected

@@ -1,7 +1,8 @@
-# Matrix kernels on weights as they stand, row by row, behind their biases. Activations are widened
-# to int16 first: int8 weights times int16 activations become multiply-adds of 16-bit pairs.
+# Matrix kernels on weights as they stand, row by row, behind their biases. The including module says
+# as which type activations are multiplied (activation_t): widened to int16, so that the products become
+# multiply-adds of 16-bit pairs, or int8 as they are, where the processor has a dot product of bytes.
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.string cimport memcpy
 
 
@@ -21,7 +22,7 @@ cdef void _unpack(const void *packed, int rows, int cols, int8_t *weight,
     memcpy(weight, <const char *>packed + rows * sizeof(int32_t), <size_t>rows * cols)
 
 
-cdef inline int32_t _dot(const int8_t *weight, const int16_t *x, int cols) noexcept nogil:
+cdef inline int32_t _dot(const int8_t *weight, const activation_t *x, int cols) noexcept nogil:
     cdef int32_t total = 0
     cdef int k
     for k in range(cols):
@@ -29,21 +30,19 @@ cdef inline int32_t _dot(const int8_t *weight, const int16_t *x, int cols) noexc
     return total
 
 
-cdef inline void _four_vectors(const int8_t *weight, const int16_t *x, int cols, int32_t bias,
+cdef inline void _four_vectors(const int8_t *weight, const activation_t *x, int cols, int32_t bias,
                                int32_t *acc, Py_ssize_t stride) noexcept nogil:
     # One row with four vectors: each weight is loaded and widened once for all.
-    cdef const int16_t *x1 = x + cols
-    cdef const int16_t *x2 = x + 2 * <Py_ssize_t>cols
-    cdef const int16_t *x3 = x + 3 * <Py_ssize_t>cols
+    cdef const activation_t *x1 = x + cols
+    cdef const activation_t *x2 = x + 2 * <Py_ssize_t>cols
+    cdef const activation_t *x3 = x + 3 * <Py_ssize_t>cols
     cdef int32_t p = 0, q = 0, r = 0, s = 0
-    cdef int32_t w
     cdef int k
     for k in range(cols):
-        w = weight[k]
-        p += w * x[k]
-        q += w * x1[k]
-        r += w * x2[k]
-        s += w * x3[k]
+        p += <int32_t>weight[k] * x[k]
+        q += <int32_t>weight[k] * x1[k]
+        r += <int32_t>weight[k] * x2[k]
+        s += <int32_t>weight[k] * x3[k]
     acc[0] = bias + p
     acc[stride] = bias + q
     acc[2 * stride] = bias + r
@@ -54,19 +53,19 @@ cdef void _matmul(const void *packed, int rows, int cols, const int8_t *x, int n
                   int32_t *acc, void *scratch) noexcept nogil:
     cdef const int32_t *bias = <const int32_t *>packed
     cdef const int8_t *weight = <const int8_t *>packed + rows * sizeof(int32_t)
-    cdef int16_t *wide = <int16_t *>scratch
+    cdef activation_t *taken_x = <activation_t *>scratch
     cdef int taken, r
     cdef Py_ssize_t k
     while n > 0:
         taken = 4 if n >= 4 else 1
         for k in range(taken * <Py_ssize_t>cols):
-            wide[k] = x[k]
+            taken_x[k] = x[k]
         if taken == 1:
             for r in range(rows):
-                acc[r] = bias[r] + _dot(weight + <Py_ssize_t>r * cols, wide, cols)
+                acc[r] = bias[r] + _dot(weight + <Py_ssize_t>r * cols, taken_x, cols)
         else:
             for r in range(rows):
-                _four_vectors(weight + <Py_ssize_t>r * cols, wide, cols, bias[r], acc + r, rows)
+                _four_vectors(weight + <Py_ssize_t>r * cols, taken_x, cols, bias[r], acc + r, rows)
         x += taken * <Py_ssize_t>cols
         acc += taken * <Py_ssize_t>rows
         n -= taken

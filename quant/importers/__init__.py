@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from pkrnnt import FloatModel, FormatError
-from quant.importers import npz, safetensors
+from quant.importers import gguf, nemo, npz, onnx_graph, safetensors, torch_checkpoint
 
-READERS = {".npz": npz.read, ".safetensors": safetensors.read}
+READERS = {
+    ".nemo": nemo.read,
+    ".ckpt": torch_checkpoint.read,
+    ".pt": torch_checkpoint.read,
+    ".pth": torch_checkpoint.read,
+    ".safetensors": safetensors.read,
+    ".json": safetensors.read,
+    ".onnx": onnx_graph.read,
+    ".gguf": gguf.read,
+    ".npz": npz.read,
+}
 
 
-def load_checkpoint(path: str | os.PathLike[str]) -> FloatModel:
-    """The float RNN-T decoder of a checkpoint file.
+def load_checkpoint(path: str | os.PathLike[str], **settings: Any) -> FloatModel:
+    """The float RNN-T decoder of a checkpoint file; nothing in the file is executed.
 
     Args:
-        path: ``.safetensors`` written by ``pkrnnt.save``, or ``.npz`` with NeMo's tensor names.
+        path: ``.nemo``; ``.ckpt``, ``.pt`` or ``.pth`` of PyTorch or Lightning; ``.safetensors`` of
+            ``pkrnnt.save``, NeMo or Hugging Face, or the ``.json`` index of its shards; ``.onnx`` of
+            NeMo's export, fused or with its joiner beside it; ``.gguf`` of parakeet.cpp; ``.npz``.
+        settings: ``vocabulary``, ``joint_activation``, ``max_symbols`` or ``frame_seconds``, in place
+            of what the file says, as ``FloatModel.from_tensors`` takes them.
 
     Raises:
-        FormatError: a file of another kind, or one that does not hold a whole RNN-T decoder.
+        FormatError: a file of another kind, or one that does not hold a whole RNN-T decoder with an
+            LSTM; the message says which and why.
         OSError: the file cannot be opened.
     """
     suffix = Path(path).suffix.lower()
@@ -26,4 +42,4 @@ def load_checkpoint(path: str | os.PathLike[str]) -> FloatModel:
         raise FormatError(
             f"{os.fspath(path)}: file name ends in {suffix!r}, wanted one of {', '.join(READERS)}"
         )
-    return READERS[suffix](path)
+    return READERS[suffix](path, **settings)

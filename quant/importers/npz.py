@@ -45,16 +45,16 @@ SETTINGS: dict[str, Callable[[NDArray[Any]], Any]] = {
 }
 
 
-def read(path: str | os.PathLike[str]) -> FloatModel:
+def read(path: str | os.PathLike[str], **settings: Any) -> FloatModel:
     arrays: dict[str, Any] = dict(read_arrays(path))
-    settings = {}
+    given = {}
     for name, convert in SETTINGS.items():
         if name in arrays:
             try:
-                settings[name] = convert(arrays.pop(name))
+                given[name] = convert(arrays.pop(name))
             except (ValueError, TypeError) as error:
                 raise FormatError(f"{os.fspath(path)}: {name}: {error}") from None
     try:
-        return FloatModel.from_tensors(arrays, **settings)
+        return FloatModel.from_tensors(arrays, **{**given, **settings})
     except ValueError as error:
         raise FormatError(f"{os.fspath(path)}: {error}") from None

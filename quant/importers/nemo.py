@@ -1,0 +1,168 @@
+"""``.nemo`` archives: a tar (plain or gzipped) with model_config.yaml and model_weights.ckpt.
+
+Members are read where they stand, never unpacked to disk, and of the weights only the decoder half.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Mapping
+from typing import Any
+
+from pkrnnt import FloatModel, FormatError
+from quant.importers.decoder_half import check_rows, check_sizes, naming, select
+from quant.importers.torch_pickle import TorchFile
+
+CONFIG, WEIGHTS = "model_config.yaml", "model_weights.ckpt"
+TEXT_LIMIT = 8 << 20  # bytes of a configuration or a vocabulary
+
+
+def _members(archive: tarfile.TarFile, size: int | None) -> dict[str, tarfile.TarInfo]:
+    """Members by their plain names; anything that could leave a folder is refused."""
+    found: dict[str, tarfile.TarInfo] = {}
+    for member in archive:
+        name = member.name[2:] if member.name.startswith("./") else member.name
+        if name.startswith("/") or ".." in name.split("/"):
+            raise FormatError(f"archive member {member.name!r} points outside the archive")
+        if member.isdir():
+            continue
+        if not member.isreg():
+            raise FormatError(f"archive member {member.name!r} is a link or a device")
+        if name in found:
+            raise FormatError(f"archive member {member.name!r} stands there twice")
+        if size is not None and member.offset_data + member.size > size:
+            raise FormatError(f"archive member {member.name!r} ends behind the end of the file")
+        found[name] = member
+    return found
+
+
+def _text(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    if member.size > TEXT_LIMIT:
+        raise FormatError(f"archive member {member.name!r} has {member.size} bytes")
+    file = archive.extractfile(member)
+    assert file is not None
+    return file.read().decode("utf-8")
+
+
+def _config(archive: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, Any]:
+    try:
+        import yaml
+    except ImportError:
+        raise FormatError("a .nemo archive needs PyYAML: pip install 'pkrnnt[importers]'") from None
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    config = yaml.load(_text(archive, member), Loader=loader)
+    if not isinstance(config, dict):
+        raise FormatError(f"{CONFIG} is not a mapping")
+    return config
+
+
+def _at(config: Mapping[str, Any], *keys: str) -> Any:
+    """The value under a path of keys, None where a part is missing."""
+    value: Any = config
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _vocabulary(
+    config: Mapping[str, Any], archive: tarfile.TarFile, members: Mapping[str, tarfile.TarInfo]
+) -> list[str] | None:
+    """Token pieces: the configuration's list, or the tokenizer's among the members."""
+    for keys in (("joint", "vocabulary"), ("labels",), ("decoder", "vocabulary")):
+        labels = _at(config, *keys)
+        if isinstance(labels, list) and labels:
+            return [str(label) for label in labels]
+    for name, member in members.items():
+        if name.endswith("tokenizer.vocab"):  # SentencePiece: piece, tab, score
+            lines = _text(archive, member).splitlines()
+            return [line.rsplit("\t", 1)[0] for line in lines if line]
+    for name, member in members.items():
+        if name.endswith("tokenizer.model"):
+            return _sentencepiece(archive, member)
+    return None
+
+
+def _sentencepiece(archive: tarfile.TarFile, member: tarfile.TarInfo) -> list[str] | None:
+    try:
+        import sentencepiece
+    except ImportError:
+        raise FormatError(
+            "the vocabulary is in the SentencePiece model only: pip install sentencepiece"
+        ) from None
+    file = archive.extractfile(member)
+    assert file is not None
+    processor = sentencepiece.SentencePieceProcessor(model_proto=file.read())
+    return [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+
+
+def _frame_seconds(config: Mapping[str, Any]) -> float | None:
+    stride = _at(config, "preprocessor", "window_stride")
+    factor = _at(config, "encoder", "subsampling_factor")
+    if isinstance(stride, float) and type(factor) is int and 0 < stride * factor < 10:
+        return round(stride * factor, 9)
+    return None
+
+
+def _refuse_kind(config: Mapping[str, Any]) -> None:
+    target = str(_at(config, "decoder", "_target_") or "")
+    if "Stateless" in target:
+        raise FormatError(
+            "stateless prediction network (embedding + convolution), not an LSTM "
+            f"(decoder._target_ is {target})"
+        )
+    if _at(config, "decoder", "normalization_mode") not in (None, "", False):
+        raise FormatError(
+            f"LSTM with layer normalization inside: pkrnnt decodes plain LSTMs "
+            f"(normalization_mode is {_at(config, 'decoder', 'normalization_mode')!r})"
+        )
+    for keys in (("decoding", "big_blank_durations"), ("loss", "multiblank_rnnt_kwargs")):
+        if _at(config, *keys):
+            raise FormatError(f"multi-blank transducer ({'.'.join(keys)}): pkrnnt decodes RNN-T")
+
+
+def read(path: str | os.PathLike[str], **settings: Any) -> FloatModel:
+    with open(path, "rb") as file, naming(path):
+        zipped = file.read(2) == b"\x1f\x8b"
+        size = None if zipped else os.fstat(file.fileno()).st_size
+        file.seek(0)
+        with tarfile.open(fileobj=file, mode="r:gz" if zipped else "r:") as archive:
+            members = _members(archive, size)
+            for name in (CONFIG, WEIGHTS):
+                if name not in members:
+                    raise FormatError(f"the archive has no {name}; it holds {sorted(members)[:6]}")
+            config = _config(archive, members[CONFIG])
+            vocabulary = _vocabulary(config, archive, members)
+            weights = archive.extractfile(members[WEIGHTS])
+            assert weights is not None
+            source = TorchFile(weights)
+            names = select(source.tensors)
+            _refuse_kind(config)
+            _check_joint(config, source, vocabulary)
+            given = {
+                "vocabulary": vocabulary,
+                "joint_activation": _at(config, "joint", "jointnet", "activation") or "relu",
+                "max_symbols": _at(config, "decoding", "greedy", "max_symbols") or 10,
+                "frame_seconds": _frame_seconds(config),
+            }
+            model = FloatModel.from_tensors(source.arrays(names), **{**given, **settings})
+        return check_sizes(
+            model,
+            {
+                "pred_hidden": _at(config, "decoder", "prednet", "pred_hidden"),
+                "pred_layers": _at(config, "decoder", "prednet", "pred_rnn_layers"),
+                "joint_hidden": _at(config, "joint", "jointnet", "joint_hidden"),
+                "enc_hidden": _at(config, "joint", "jointnet", "encoder_hidden"),
+                "vocab_size": _at(config, "decoder", "vocab_size"),
+            },
+        )
+
+
+def _check_joint(config: Mapping[str, Any], source: TorchFile, vocabulary: list[str] | None) -> None:
+    """Counts the joint's output rows before anything is read."""
+    for name, tensor in source.tensors.items():
+        if name.startswith("joint.joint_net.") and len(tensor.shape) == 2:
+            extra = _at(config, "joint", "num_extra_outputs")
+            size = _at(config, "decoder", "vocab_size") or len(vocabulary or ()) or None
+            if type(size) is int:
+                check_rows(tensor.shape[0], size, extra if type(extra) is int else 0)
