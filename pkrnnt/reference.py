@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +17,17 @@ from pkrnnt.frames import check_frames
 from pkrnnt.hypothesis import SOS, PredictionState
 
 Array = NDArray[np.float32]
+
+
+def product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """``a @ b`` of finite values, float32 or float64, without NumPy's floating-point warnings.
+
+    OpenBLAS computes on lanes past the end of small matrices and so reports invalid values where there
+    are none (numpy/numpy#24067). A product that truly overflows is refused by ``Joint.argmax``.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        out: NDArray[Any] = np.matmul(a, b)
+    return out
 
 
 @dataclass(frozen=True)
@@ -28,8 +40,7 @@ class Linear:
     """float32 [rows]"""
 
     def __call__(self, x: Array) -> Array:
-        out: Array = self.weight @ x + self.bias
-        return out
+        return product(self.weight, x) + self.bias
 
 
 @dataclass(frozen=True)
@@ -125,8 +136,7 @@ class Joint:
         frames = check_frames(enc, self._enc.weight.shape[1])
         # One matrix-vector product a frame: a product of the whole chunk would round a frame's
         # sums differently in different chunks.
-        projected: Array = np.matmul(self._enc.weight, frames[:, :, None])[:, :, 0]
-        return projected + self._enc.bias
+        return product(self._enc.weight, frames[:, :, None])[:, :, 0] + self._enc.bias
 
     def project_pred(self, g: Array) -> Array:
         """float32 [J] projection of the prediction network's output [H]."""

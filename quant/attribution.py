@@ -12,7 +12,7 @@ from pkrnnt import SOS, FloatModel, Int8Model
 from pkrnnt.dataset import Utterances
 from pkrnnt.kernels.linear import Linear as LinearInt8
 from pkrnnt.model import EMBED
-from pkrnnt.reference import Linear, LstmWeights
+from pkrnnt.reference import Linear, LstmWeights, product
 from quant.calibration import Trace, Wrap, no_progress, trace
 
 # Enough to rank tensors; more would only take longer.
@@ -85,7 +85,7 @@ def _logits(model: FloatModel, enc: NDArray[np.floating], seen: Trace) -> NDArra
         projections.append(model.joint.project_pred(g))
     enc_proj = model.joint.project_enc(enc)
     hidden = model.joint.hidden(enc_proj[seen.path.frame], np.array(projections)[seen.path.step])
-    return hidden @ model.joint_out.weight.T + model.joint_out.bias
+    return product(hidden, model.joint_out.weight.T) + model.joint_out.bias
 
 
 def tensor_costs(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pkrnnt import SOS, FloatModel, Hypothesis, Int8Model, SaturationCounters, rnnt_greedy
 from pkrnnt.dataset import Utterances
 from pkrnnt.model import EMBED, JOINT_ENC, JOINT_OUT, JOINT_PRED, LSTM
+from pkrnnt.reference import product
 from pkrnnt.text import text
 from quant.ranges import Interval, RangeMethod, RangeObserver, Ranges
 from quant.rounding import InputMoments
@@ -330,7 +331,7 @@ def measure_agreement(
             counts[1] += int((same & there).sum())
         wrong = np.flatnonzero(~same)
         margins = _margins(
-            seen.hidden[wrong] @ float_model.joint_out.weight.T + float_model.joint_out.bias
+            product(seen.hidden[wrong], float_model.joint_out.weight.T) + float_model.joint_out.bias
         )
         result.disagreements += [
             Disagreement(

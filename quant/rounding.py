@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from pkrnnt.reference import product
+
 WEIGHT_ROUNDINGS = ("gptq", "nearest")
 
 DAMPING = (
@@ -21,7 +23,7 @@ class InputMoments:
     def update(self, x: NDArray[np.floating]) -> None:
         """Adds input vectors [n, width]."""
         augmented = np.concatenate([x.astype(np.float64), np.ones((len(x), 1))], axis=1)
-        self.total += augmented.T @ augmented
+        self.total += product(augmented.T, augmented)
 
 
 def round_nearest(

@@ -1,8 +1,8 @@
 """How fast the decoders are: python -m tests.benchmarks.decode [--json FILE] [--cases NAME ...].
 
 Every contender decodes the same utterances in turn, round after round; medians over the rounds are
-shown, and ratios within this one run. Absolute times hold for one machine on one day. ONNX Runtime is
-measured where it is installed (pip install "pkrnnt[bench]").
+shown, and ratios within this one run. Absolute times hold for one machine on one day. ONNX Runtime
+and sherpa-onnx are measured where they are installed (pip install "pkrnnt[bench]").
 """
 
 # ruff: noqa: E402
@@ -90,6 +90,38 @@ def matrix_rates(name):
     return {"vector": rate(*MATRIX, 1), "four_vectors": rate(*MATRIX, 4)}
 
 
+def peak_rate(name):
+    """GMAC/s of a variant's matrix kernel with 16 kB of weights, which stay in the first-level cache."""
+    rng = np.random.default_rng(0)
+    linear = Linear(rng.integers(-127, 128, (32, 512)), [0] * 32, [2**30] * 32, [0] * 32, name)
+    x = rng.integers(-128, 128, (4096, 512)).astype(np.int8)
+    return 32 * 512 * len(x) / median_seconds(lambda: linear.accumulate(x)) / 1e9
+
+
+def read_rate():
+    """GB/s at which NumPy reads 5 MB, which fit a third-level cache, not a second-level one."""
+    data = np.arange(5_242_880, dtype=np.int64).astype(np.int8)
+    return data.nbytes / median_seconds(data.max) / 1e9
+
+
+def work(model):
+    """Multiply-accumulates, one a weight: of the joint's three matrices and of the LSTM.
+
+    Layer 0's input gates come from a table.
+    """
+    sizes = {name: array.size for name, array in model.tensors().items()}
+    return {
+        "enc": sizes["joint.enc.weight"],
+        "pred": sizes["joint.pred.weight"],
+        "out": sizes["joint.joint_net.2.weight"],
+        "lstm": sum(
+            size
+            for name, size in sizes.items()
+            if "lstm.weight" in name and not name.endswith("weight_ih_l0")
+        ),
+    }
+
+
 def streaming_overhead(model, utterances):
     """Microseconds a frame that one-frame chunks through the API cost over the fused loop."""
     enc = np.concatenate([np.asarray(enc, np.float32) for enc in utterances])[:3000]
@@ -107,8 +139,8 @@ def streaming_overhead(model, utterances):
     return 1e6 * (seconds["single"] - seconds["whole"]) / len(enc)
 
 
-def measure(case, rounds):
-    """One case's figures, as JSON values."""
+def measure(case, rounds, machine):
+    """One case's figures, as JSON values; ``machine`` has what the shares are taken of."""
     variants = {name: case.int8_model.configured(kernels=name) for name in kernels.available()}
 
     def decode_all(decode):
@@ -126,6 +158,9 @@ def measure(case, rounds):
     onnx = peers.onnx_runtime(case.float_model)
     if onnx is not None:
         contenders["onnxruntime_int8"] = decode_all(onnx)
+    sherpa = peers.sherpa(case.float_model, case.utterances)
+    if sherpa is not None:
+        contenders["sherpa_onnx_int8"] = lambda: [sherpa(n) for n in range(len(case.utterances))]
     best = variants[kernels.available()[-1]]
     cores = os.cpu_count() or 1
     several = case.utterances if len(case.utterances) > 1 else case.utterances * 8
@@ -140,7 +175,12 @@ def measure(case, rounds):
     hyps = [pkrnnt.rnnt_greedy(case.float_model, enc) for enc in case.utterances]
     tokens = sum(map(len, hyps))
     emitting = sum(len(Counter(hyp.frames)) for hyp in hyps)
+    macs = work(case.float_model)
+    gmac = 1e-9 * (
+        frames * macs["enc"] + tokens * (macs["lstm"] + macs["pred"]) + (frames + tokens) * macs["out"]
+    )
     result = {
+        "gmac": gmac / utterances,
         "frames": frames,
         "utterances": utterances,
         "tokens": tokens,
@@ -157,12 +197,19 @@ def measure(case, rounds):
         g, _ = model.prediction.step(0, state) if model.config.vocab_size else (None, None)
         pred_proj = model.joint.project_pred(g)
         enc_proj = model.joint.project_enc(case.utterances[0][:1])[0]
+        joint = median_seconds(lambda: model.joint.output(enc_proj, pred_proj))  # noqa: B023
+        step = median_seconds(lambda: model.prediction.step(0, state))  # noqa: B023
+        read = 1e9 * machine["read_gb_per_second"]
         result["variants"][name] = {
-            "joint_us": 1e6 * median_seconds(lambda: model.joint.output(enc_proj, pred_proj)),  # noqa: B023
-            "prediction_us": 1e6 * median_seconds(lambda: model.prediction.step(0, state)),  # noqa: B023
+            "joint_us": 1e6 * joint,
+            "joint_share_of_read": macs["out"] / joint / read,
+            "prediction_us": 1e6 * step,
+            "prediction_share_of_read": macs["lstm"] / step / read,
             "utterance_ms": 1e3 * seconds[name] / utterances,
+            "gmac_per_second": gmac / seconds[name],
+            "share_of_peak": gmac / seconds[name] / machine["peak_gmac_per_second"],
         }
-    for name in ("numpy_float", "onnxruntime_int8"):
+    for name in ("numpy_float", "onnxruntime_int8", "sherpa_onnx_int8"):
         if name in seconds:
             result["peers"][name] = {"utterance_ms": 1e3 * seconds[name] / utterances}
     return result
@@ -174,18 +221,23 @@ def show(name, result):
         f"\n{name}: {result['utterances']} utterance(s), {result['frames']} frames, "
         f"{result['tokens']} tokens, {result['blank_frames']:.1%} of the frames only blank"
     )
-    print(f"{'':18} {'joint us':>9} {'step us':>9} {'ms an utterance':>16}   times faster than")
-    print(f"{'':18} {'':9} {'':9} {'':16}   " + "  ".join(f"{p:>16}" for p in result["peers"]))
+    print(
+        f"{'':18} {'joint us':>9} {'of read':>8} {'step us':>9} {'of read':>8} {'ms an utterance':>16} "
+        f"{'GMAC/s':>7} {'of peak':>8}   times faster than"
+    )
+    print(f"{'':85}" + "  ".join(f"{peer:>16}" for peer in result["peers"]))
     for variant, row in result["variants"].items():
         ratios = "  ".join(
             f"{peer['utterance_ms'] / row['utterance_ms']:16.1f}" for peer in result["peers"].values()
         )
         print(
-            f"{variant:18} {row['joint_us']:9.1f} {row['prediction_us']:9.1f} "
-            f"{row['utterance_ms']:16.3f}   {ratios}"
+            f"{variant:18} {row['joint_us']:9.1f} {row['joint_share_of_read']:8.0%} "
+            f"{row['prediction_us']:9.1f} {row['prediction_share_of_read']:8.0%} "
+            f"{row['utterance_ms']:16.3f} {row['gmac_per_second']:7.1f} "
+            f"{row['share_of_peak']:8.0%} {ratios}"
         )
     for peer, row in result["peers"].items():
-        print(f"{peer:18} {'':9} {'':9} {row['utterance_ms']:16.3f}")
+        print(f"{peer:18} {'':36} {row['utterance_ms']:17.3f}")
     print(
         f"one-frame chunks cost {result['streaming_overhead_us']:.1f} us a frame over the fused loop; "
         f"{os.cpu_count()} threads decode a batch {result['batch_speedup']:.2f} times faster than one, "
@@ -201,17 +253,28 @@ def main():
     parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds (default: 9)")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
     options = parser.parse_args()
+    machine = {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "kernels": kernels.selected(),
+        "peak_gmac_per_second": peak_rate(kernels.available()[-1]),
+        "read_gb_per_second": read_rate(),
+    }
     report = {
-        "machine": {"processor": processor(), "cores": os.cpu_count(), "kernels": kernels.selected()},
+        "machine": machine,
         "matrix_gmac_per_second": {name: matrix_rates(name) for name in kernels.available()},
         "cases": {},
     }
     print(f"{processor()}, {os.cpu_count()} core(s); kernels in use: {kernels.selected()}")
+    print(
+        f"peak {machine['peak_gmac_per_second']:.0f} GMAC/s (weights in the first-level cache), "
+        f"read {machine['read_gb_per_second']:.0f} GB/s (from the third); one weight is one byte"
+    )
     print(f"\nmatrix kernel, {MATRIX[0]} x {MATRIX[1]}   one vector   four vectors   (GMAC/s)")
     for name, rates in report["matrix_gmac_per_second"].items():
         print(f"{name:26} {rates['vector']:12.1f} {rates['four_vectors']:14.1f}")
     for name in options.cases:
-        report["cases"][name] = measure(CASES[name](), options.rounds)
+        report["cases"][name] = measure(CASES[name](), options.rounds, machine)
         show(name, report["cases"][name])
     if options.json:
         Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
