@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 from numpy.typing import ArrayLike
 
 from pkrnnt.hypothesis import Hypothesis, RnntDecodeState
@@ -15,3 +17,12 @@ def decode_frames(
     counters: SaturationCounters | None = None,
     window: int = 4,
 ) -> Hypothesis: ...
+def decode_utterances(
+    prediction: Int8Prediction,
+    joint: Int8Joint,
+    blank_id: int,
+    utterances: Sequence[ArrayLike],
+    state: RnntDecodeState,
+    max_symbols: int,
+    first: int = 0,
+) -> list[Hypothesis]: ...

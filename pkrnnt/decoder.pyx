@@ -8,7 +8,7 @@ growing result.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
 import numpy as np
@@ -51,6 +51,12 @@ cdef struct Emission:
     int32_t token
     int32_t frame
     int32_t confidence  # Q0.15
+
+# One of several utterances decoded together.
+cdef struct Utterance:
+    const float *enc
+    Py_ssize_t frames
+    Py_ssize_t first  # of its tokens in the result
 
 cdef struct Result:
     Emission *items
@@ -267,6 +273,24 @@ cdef DecoderMemory _memory_of(state, Int8Prediction prediction, Int8Joint joint,
     return memory
 
 
+cdef _check(Int8Prediction prediction, Int8Joint joint, int blank_id):
+    # That the networks fit each other, on which the loops rely.
+    cdef const Prediction *p = &prediction.c
+    cdef const Joint *j = &joint.c
+    if not 0 <= blank_id < j.out.rows:
+        raise ValueError(f"blank_id is {blank_id}, wanted 0..{j.out.rows - 1}")
+    if j.pred.cols != p.hidden_size or prediction.embed_rows + (blank_id == j.out.rows - 1) < j.out.rows:
+        raise ValueError(
+            f"the prediction network has {p.hidden_size} units and {prediction.embed_rows} embedding "
+            f"rows, wanted {j.pred.cols} and {j.out.rows} as the joint has")
+
+
+cdef _append(hyp, const Result *result, Py_ssize_t first, Py_ssize_t last):
+    cdef Py_ssize_t i
+    for i in range(first, last):
+        hyp.append(result.items[i].token, result.items[i].frame, result.items[i].confidence / 32768.0)
+
+
 def decode_frames(Int8Prediction prediction not None, Int8Joint joint not None, int blank_id, enc, state,
                   int max_symbols, SaturationCounters counters=None, int window=WINDOW):
     """``greedy.decode_frames`` for an int8 model, with the same arguments, result and errors.
@@ -279,14 +303,9 @@ def decode_frames(Int8Prediction prediction not None, Int8Joint joint not None, 
     cdef const Joint *j = &joint.c
     if not 1 <= window <= WINDOW:
         raise ValueError(f"window is {window}, wanted 1..{WINDOW}")
-    if not 0 <= blank_id < j.out.rows:
-        raise ValueError(f"blank_id is {blank_id}, wanted 0..{j.out.rows - 1}")
-    if j.pred.cols != p.hidden_size or prediction.embed_rows + (blank_id == j.out.rows - 1) < j.out.rows:
-        raise ValueError(
-            f"the prediction network has {p.hidden_size} units and {prediction.embed_rows} embedding "
-            f"rows, wanted {j.pred.cols} and {j.out.rows} as the joint has")
+    _check(prediction, joint, blank_id)
     cdef const float[:, ::1] view = frames_view(enc, j.enc.cols)
-    cdef Py_ssize_t frames = view.shape[0], i
+    cdef Py_ssize_t frames = view.shape[0]
     cdef Counters *c = NULL if counters is None else &counters.c
     cdef DecoderMemory memory
     cdef Work saved
@@ -306,8 +325,7 @@ def decode_frames(Int8Prediction prediction not None, Int8Joint joint not None, 
     try:
         if not complete:
             raise MemoryError(f"no memory for the result after {result.size} tokens")
-        for i in range(result.size):
-            hyp.append(result.items[i].token, result.items[i].frame, result.items[i].confidence / 32768.0)
+        _append(hyp, &result, 0, result.size)
         state.commit(hyp, frames, None, memory)
     except BaseException:  # a signal that waited for the GIL comes up here
         memory.work = saved
@@ -316,3 +334,70 @@ def decode_frames(Int8Prediction prediction not None, Int8Joint joint not None, 
     finally:
         free(result.items)
     return hyp
+
+
+def decode_utterances(Int8Prediction prediction not None, Int8Joint joint not None, int blank_id,
+                      utterances, state, int max_symbols, Py_ssize_t first=0):
+    """Whole utterances, all from the same state, in one stretch without the GIL.
+
+    Short utterances on several threads would wait for the GIL as long as they decode.
+
+    Args:
+        utterances: encoder frames of each, as ``decode_frames`` takes them.
+        state: where each utterance starts; it stays as it is.
+        first: number of the first utterance, for messages.
+
+    Returns:
+        A list of hypotheses, each equal to that of ``decode_frames``.
+
+    Raises:
+        ValueError: as ``decode_frames``, with the utterance's number.
+    """
+    cdef const Prediction *p = &prediction.c
+    cdef const Joint *j = &joint.c
+    cdef const float[:, ::1] view
+    cdef Py_ssize_t size = len(utterances), i
+    cdef DecoderMemory memory = DecoderMemory(prediction, joint)
+    cdef Work start
+    cdef Result result
+    cdef Utterance *each
+    cdef bint complete = True
+    _check(prediction, joint, blank_id)
+    memory.load(state)
+    memory.work.last_token = state.last_token
+    start = memory.work
+    memcpy(memory._saved, memory._block, memory._state_bytes)
+    result.items = NULL
+    result.size = result.capacity = 0
+    each = <Utterance *>calloc(size + 1, sizeof(Utterance))
+    if each == NULL:
+        raise MemoryError(f"no memory for {size} utterances")
+    try:
+        held = []  # what the pointers point into
+        for i, enc in enumerate(utterances):
+            try:
+                view = frames_view(enc, j.enc.cols)
+            except ValueError as error:
+                raise ValueError(f"utterance {first + i}: {error}") from None
+            held.append(view)
+            each[i].frames = view.shape[0]
+            each[i].enc = &view[0, 0] if view.shape[0] else NULL
+        with nogil:
+            for i in range(size):
+                memory.work = start
+                memcpy(memory._block, memory._saved, memory._state_bytes)
+                each[i].first = result.size
+                complete = complete and _decode(p, j, blank_id, each[i].enc, each[i].frames, max_symbols,
+                                                WINDOW, &memory.work, &result, NULL)
+            each[size].first = result.size
+        if not complete:
+            raise MemoryError(f"no memory for the result after {result.size} tokens")
+        hyps = []
+        for i in range(size):
+            hyp = Hypothesis()
+            _append(hyp, &result, each[i].first, each[i + 1].first)
+            hyps.append(hyp)
+        return hyps
+    finally:
+        free(each)
+        free(result.items)

@@ -51,6 +51,9 @@ class Model(Protocol):
         max_symbols: int,
         counters: SaturationCounters | None,
     ) -> Hypothesis: ...
+    def decode_utterances(
+        self, utterances: Sequence[ArrayLike], max_symbols: int, first: int
+    ) -> list[Hypothesis]: ...
 
 
 def decode_frames(
@@ -93,6 +96,15 @@ def rnnt_decode_init(model: Model) -> RnntDecodeState:
     return RnntDecodeState(model.digest, model.prediction.zero_state())
 
 
+def _max_symbols(model: Model, given: int | None) -> int:
+    """Most tokens on one frame: as given, or the model's."""
+    if given is None:
+        return model.max_symbols
+    if not isinstance(given, int | np.integer) or not 1 <= given < 2**31:
+        raise ValueError(f"max_symbols is {given!r}, wanted an integer of at least 1, below 2^31")
+    return int(given)
+
+
 def rnnt_decode_frames(
     model: Model,
     enc_chunk: ArrayLike,
@@ -118,17 +130,14 @@ def rnnt_decode_frames(
             state made for another model.
         RuntimeError: another thread is decoding with this state.
     """
-    if max_symbols is None:
-        max_symbols = model.max_symbols
-    elif not isinstance(max_symbols, int | np.integer) or not 1 <= max_symbols < 2**31:
-        raise ValueError(f"max_symbols is {max_symbols!r}, wanted an integer of at least 1, below 2^31")
+    max_symbols = _max_symbols(model, max_symbols)
     if state.model_digest != model.digest:
         raise ValueError(
             f"the state was made for model {state.model_digest[:12]}, "
             f"wanted one for model {model.digest[:12]}"
         )
     with state:
-        return model.decode_frames(enc_chunk, state, int(max_symbols), counters)
+        return model.decode_frames(enc_chunk, state, max_symbols, counters)
 
 
 def rnnt_greedy(
@@ -143,6 +152,9 @@ def rnnt_greedy(
         Tokens with their frames and confidences; empty for T = 0.
     """
     return rnnt_decode_frames(model, enc, rnnt_decode_init(model), max_symbols, counters)
+
+
+MOST_TOGETHER = 64  # utterances
 
 
 def decode_batch(
@@ -172,17 +184,15 @@ def decode_batch(
     if threads < 1:
         raise ValueError(f"threads is {threads}, wanted at least 1")
 
+    max_symbols = _max_symbols(model, max_symbols)
+
     def decode(indices: range) -> list[Hypothesis]:
-        found = []
-        for index in indices:
-            try:
-                found.append(rnnt_greedy(model, utterances[index], max_symbols))
-            except ValueError as error:
-                raise ValueError(f"utterance {index}: {error}") from None
-        return found
+        part = [utterances[index] for index in indices]
+        return model.decode_utterances(part, max_symbols, indices.start)
 
     # A few slices a thread: handing out each short utterance alone costs more than decoding it.
-    size = max(1, len(utterances) // (4 * threads))
+    # Not too many together, because their frames are held as float32 meanwhile.
+    size = min(max(1, len(utterances) // (4 * threads)), MOST_TOGETHER)
     everything = range(len(utterances))
     slices = [everything[start : start + size] for start in everything[::size]]
     with ThreadPoolExecutor(threads) as pool:

@@ -349,6 +349,18 @@ class FloatModel(_Model):
             self.prediction, self.joint, self.config.blank_id, enc, state, max_symbols
         )
 
+    def decode_utterances(
+        self, utterances: Sequence[ArrayLike], max_symbols: int, first: int
+    ) -> list[Hypothesis]:
+        """Whole utterances one by one; ``first`` is the number of the first, for messages."""
+        found = []
+        for index, enc in enumerate(utterances, first):
+            try:
+                found.append(greedy.rnnt_greedy(self, enc, max_symbols))
+            except ValueError as error:
+                raise ValueError(f"utterance {index}: {error}") from None
+        return found
+
 
 MultiplierShift = tuple[int, int]
 """A real factor multiplier * 2**(shift - 31); multiplier is 0 or 2**30..2**31 - 1, shift -31..30."""
@@ -631,6 +643,15 @@ class Int8Model(_Model):
         """One chunk by the fused decoder; see ``greedy.rnnt_decode_frames``."""
         return decoder.decode_frames(
             self.prediction, self.joint, self.config.blank_id, enc, state, max_symbols, counters
+        )
+
+    def decode_utterances(
+        self, utterances: Sequence[ArrayLike], max_symbols: int, first: int
+    ) -> list[Hypothesis]:
+        """Whole utterances in one stretch without the GIL; ``first`` is the number of the first."""
+        start = greedy.rnnt_decode_init(self)
+        return decoder.decode_utterances(
+            self.prediction, self.joint, self.config.blank_id, utterances, start, max_symbols, first
         )
 
     def _validate(self) -> None:
