@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from conftest import DIGITS, need_shared
 from models import nemo_case, random_tensors
 from safetensors.numpy import save as to_bytes
@@ -28,7 +29,7 @@ from pkrnnt import FormatError, rnnt_greedy
 from quant import load_checkpoint
 from quant.__main__ import main as quant_main
 from quant.importers.torch_pickle import TorchFile
-from quant.importers.vocabulary import read_vocabulary
+from quant.importers.vocabulary import read_vocabulary, sentencepiece_pieces
 
 FIXTURES = Path(__file__).parent / "fixtures"
 STATUS = Path("/proc/self/status")
@@ -309,10 +310,12 @@ def test_a13_a_vocabulary_of_another_size_is_refused(tmp_path, entries):
         load_checkpoint(path, vocabulary=["x"] * entries)
 
 
-def rewritten(path, out, change):
-    """A .nemo archive with its configuration changed."""
+def rewritten(path, out, change, without=()):
+    """A .nemo archive with its configuration changed, and without members that end so."""
     with tarfile.open(path) as source, tarfile.open(out, "w") as target:
         for member in source:
+            if member.name.endswith(tuple(without)):
+                continue
             if member.name == "./model_config.yaml":
                 data = change(source.extractfile(member).read().decode()).encode()
                 member.size = len(data)
@@ -338,6 +341,31 @@ def test_d11_a_config_that_contradicts_the_tensors_is_refused(tmp_path, old, new
     path = rewritten(FIXTURES / "bpe.nemo", tmp_path / "lie.nemo", lambda t: t.replace(old, new, 1))
     with pytest.raises(FormatError, match=rf"lie\.nemo: .*({message})"):
         load_checkpoint(path)
+
+
+@pytest.mark.parametrize("without", [[], ["tokenizer.vocab"]])
+def test_pieces_of_the_tokenizer_in_an_archive(tmp_path, without):
+    def no_list(text):
+        config = yaml.safe_load(text)
+        del config["joint"]["vocabulary"]
+        return yaml.safe_dump({**config, "labels": None})
+
+    path = rewritten(FIXTURES / "bpe.nemo", tmp_path / "m.nemo", no_list, without)
+    with np.load(FIXTURES / "bpe_expected.npz") as z:
+        assert list(load_checkpoint(path).config.vocabulary) == z["pieces"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\x0a\x05\x0a\x09abc", "field ends at byte 11 of 5"),
+        (b"\x0a\xff", "no integer at byte 1"),
+        (b"\x0b", "field of kind 3 at byte 0"),
+    ],
+)
+def test_sentencepiece_models_that_are_not_whole(data, message):
+    with pytest.raises(FormatError, match=message):
+        sentencepiece_pieces(data)
 
 
 def test_a_gzipped_archive_and_one_without_weights(tmp_path):
@@ -590,6 +618,9 @@ def test_a_prediction_network_without_its_joiner_is_refused(tmp_path):
     ("text", "wanted"),
     [
         ("a\nb\n", ["a", "b"]),
+        ("a\r\nb", ["a", "b"]),
+        ("a\n\u2028\n\x85\n", ["a", "\u2028", "\x85"]),
+        ("", []),
         ("  0\na 1\n<blk> 2\n", [" ", "a"]),
         ("b 1\na 0\n", ["a", "b"]),
         ("<unk>\n\u2581the\n<blk>\n", ["<unk>", "\u2581the"]),

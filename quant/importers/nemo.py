@@ -13,6 +13,7 @@ from typing import Any
 from pkrnnt import FloatModel, FormatError
 from quant.importers.decoder_half import check_rows, check_sizes, naming, select
 from quant.importers.torch_pickle import TorchFile
+from quant.importers.vocabulary import sentencepiece_pieces
 
 CONFIG, WEIGHTS = "model_config.yaml", "model_weights.ckpt"
 TEXT_LIMIT = 8 << 20  # bytes of a configuration or a vocabulary
@@ -37,12 +38,16 @@ def _members(archive: tarfile.TarFile, size: int | None) -> dict[str, tarfile.Ta
     return found
 
 
-def _text(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+def _bytes(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     if member.size > TEXT_LIMIT:
         raise FormatError(f"archive member {member.name!r} has {member.size} bytes")
     file = archive.extractfile(member)
     assert file is not None
-    return file.read().decode("utf-8")
+    return file.read()
+
+
+def _text(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    return _bytes(archive, member).decode("utf-8")
 
 
 def _config(archive: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, Any]:
@@ -75,25 +80,12 @@ def _vocabulary(
             return [str(label) for label in labels]
     for name, member in members.items():
         if name.endswith("tokenizer.vocab"):  # SentencePiece: piece, tab, score
-            lines = _text(archive, member).splitlines()
+            lines = _text(archive, member).split("\n")
             return [line.rsplit("\t", 1)[0] for line in lines if line]
     for name, member in members.items():
         if name.endswith("tokenizer.model"):
-            return _sentencepiece(archive, member)
+            return sentencepiece_pieces(_bytes(archive, member))
     return None
-
-
-def _sentencepiece(archive: tarfile.TarFile, member: tarfile.TarInfo) -> list[str] | None:
-    try:
-        import sentencepiece
-    except ImportError:
-        raise FormatError(
-            "the vocabulary is in the SentencePiece model only: pip install sentencepiece"
-        ) from None
-    file = archive.extractfile(member)
-    assert file is not None
-    processor = sentencepiece.SentencePieceProcessor(model_proto=file.read())
-    return [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
 
 
 def _frame_seconds(config: Mapping[str, Any]) -> float | None:
