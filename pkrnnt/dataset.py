@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,15 @@ class Utterances:
         return sum(map(len, self.enc))
 
 
+def _check_expansion(file: IO[bytes]) -> None:
+    """Refuses archives that would fill memory; floats hardly shrink, so no honest one does."""
+    with zipfile.ZipFile(file) as archive:
+        expanded = sum(item.file_size for item in archive.infolist())
+    size = os.fstat(file.fileno()).st_size
+    if expanded > 50 * size + (16 << 20):
+        raise ValueError(f"{size} bytes expand to {expanded}")
+
+
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     """Every array of a ``.npz`` archive, or the one of a ``.npy`` file under the name ``enc``.
 
@@ -44,6 +54,9 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     """
     with open(path, "rb") as file:
         try:
+            if zipfile.is_zipfile(file):
+                _check_expansion(file)
+            file.seek(0)
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return {"enc": loaded}

@@ -200,7 +200,7 @@ def test_d01_gates_of_an_onnx_lstm():
     onnx = pytest.importorskip("onnx")
     reference = load_checkpoint(FIXTURES / "bpe.nemo").lstm[0]
     model = onnx.load(FIXTURES / "bpe_decoder_joint.onnx")
-    (node,) = [node for node in model.graph.node if node.op_type == "LSTM"]
+    node = next(node for node in model.graph.node if node.op_type == "LSTM")
     stored = {i.name: onnx.numpy_helper.to_array(i) for i in model.graph.initializer}
     i, o, f, c = np.split(stored[node.input[1]][0], 4)
     np.testing.assert_array_equal(np.concatenate([i, f, c, o]), reference.input.weight)
@@ -441,8 +441,8 @@ def zipped(tmp_path, entries, name="m.ckpt", **options):
     return path
 
 
-def tensor_pickle(size, offset, shape, stride, storage="FloatStorage"):
-    """Protocol 2 of {'a': one tensor}, written out by hand."""
+def tensor_pickle(size, offset, shape, stride, storage="FloatStorage", name="a"):
+    """Protocol 2 of {name: one tensor}, written out by hand."""
 
     def number(n):
         return b"J" + struct.pack("<i", n)
@@ -463,7 +463,7 @@ def tensor_pickle(size, offset, shape, stride, storage="FloatStorage"):
         + b"tQ"
     )
     args = b"(" + pid + number(offset) + group(shape) + group(stride) + b"\x89}t"
-    return b"\x80\x02}" + text("a") + b"ctorch._utils\n_rebuild_tensor_v2\n" + args + b"Rs."
+    return b"\x80\x02}" + text(name) + b"ctorch._utils\n_rebuild_tensor_v2\n" + args + b"Rs."
 
 
 @pytest.mark.parametrize(
@@ -474,7 +474,7 @@ def tensor_pickle(size, offset, shape, stride, storage="FloatStorage"):
         ((4, 0, (2, 2), (3, 1)), "reaches value 4"),
         ((4, 0, (2**30, 2**30), (2**30, 1)), "reaches value"),
         ((4, -1, (2,), (1,)), "at -1"),
-        ((4, 0, (2,), (-1,)), "wanted integers >= 0"),
+        ((4, 0, (2,), (-1,)), "wanted: at most 8 integers >= 0"),
         ((4, 0, (2, 2), (1,)), r"has shape \(2, 2\) and strides \(1,\)"),
         ((-4, 0, (2,), (1,)), "a storage has -4 values"),
         ((4, 0, (2,), (1,), "QInt8Storage"), "a storage has type QInt8Storage"),
@@ -552,7 +552,10 @@ def test_shards_are_found_through_their_index(tmp_path):
     ("change", "message"),
     [
         (lambda h: h["joint.enc.bias"].update(data_offsets=[0, 1 << 40]), "stands at 0.."),
-        (lambda h: h["joint.enc.bias"].update(shape=[1 << 60, 1 << 60]), "of shape .* has 28 bytes"),
+        (
+            lambda h: h["joint.enc.bias"].update(shape=[1 << 60, 1 << 60]),
+            "has shape .* and offsets 1100",
+        ),
         (lambda h: h["joint.enc.bias"].update(shape=[-7]), r"has shape \(-7,\)"),
         (lambda h: h["joint.enc.bias"].pop("dtype"), "KeyError: 'dtype'"),
         (lambda h: h.update({"joint.enc.bias": 7}), "TypeError"),
@@ -607,7 +610,7 @@ def test_a_prediction_network_without_its_joiner_is_refused(tmp_path):
         load_checkpoint(tmp_path / "decoder.onnx")
     shutil.copy(FIXTURES / "digits_sherpa" / "joiner.int8.onnx", tmp_path / "joiner.onnx")
     assert load_checkpoint(tmp_path / "decoder.onnx").config.vocabulary is None
-    with pytest.raises(FormatError, match="the graph has no LSTM node; its operators"):
+    with pytest.raises(FormatError, match="holds a joint without a prediction network"):
         load_checkpoint(tmp_path / "joiner.onnx")
 
 
@@ -714,6 +717,149 @@ def test_truncation_anywhere(name, tmp_path):
         path.write_bytes(data[:size])
         if attempt(path):  # only padding was lost
             assert load_checkpoint(path).digest == digest
+
+
+# Small files that would take much time or memory
+
+
+def two_sizes_of_a_storage(folder):
+    names = (f"{pkrnnt.model.EMBED}.weight", "joint.pred.weight")
+    first = tensor_pickle(4, 0, (2, 2), (2, 1), name=names[0])
+    second = tensor_pickle(1 << 30, 0, (2, 1), (1 << 29, 1), name=names[1])
+    pickled = first[:-1] + second[3:-2] + b"s."  # two entries of one dict
+    return zipped(folder, {"m/data.pkl": pickled, "m/data/0": bytes(16)})
+
+
+def ckpt(pickled):
+    return lambda folder: zipped(folder, {"m/data.pkl": pickled, "m/data/0": bytes(4)})
+
+
+def nemo(folder, config=b"", weights=b"", mode="w"):
+    path = folder / "m.nemo"
+    with tarfile.open(path, mode) as archive:
+        for name, data in (("model_config.yaml", config), ("model_weights.ckpt", weights)):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return path
+
+
+def aliases(key):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    return rewritten(
+        FIXTURES / "hybrid.nemo", key[0] / "m.nemo", lambda text: "\n".join([*lines, key[1]])
+    )
+
+
+def zeros_in_an_npz(folder):
+    with zipfile.ZipFile(folder / "m.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", bytes(1 << 28))
+    return folder / "m.npz"
+
+
+def broadcast_scale(folder):
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(FIXTURES / "digits_decoder_joint.int8.onnx")
+    for item in model.graph.initializer:
+        if item.name.endswith("embed.weight_scale"):
+            wide = np.ones((1, 200_000), np.float32)
+            item.CopyFrom(onnx.numpy_helper.from_array(wide, item.name))
+    onnx.save(model, folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+def many_names_of_the_same_bytes(folder):
+    header = {
+        f"decoder.prediction.dec_rnn.lstm.weight_ih_l{n}": {
+            "dtype": "F32", "shape": [512, 512], "data_offsets": [0, 1 << 20],
+        }
+        for n in range(1000)
+    }  # fmt: skip
+    head = json.dumps(header).encode()
+    (folder / "m.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + bytes(1 << 20))
+    return folder / "m.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (two_sizes_of_a_storage, "storage 0 is described as|reaches value|more|values"),
+        (ckpt(b"\x80\x02}()" + b"\x85" * 1_000_000 + b"Nu."), "opcodes|holds no tensors"),
+        (ckpt(b"\x80\x02}()" + b"\x85" * 500_000 + b"Nu."), "holds no tensors"),
+        (ckpt(b"\x80\x02})" + b"q\x00h\x00\x86" * 60 + b"Ns."), "holds no tensors"),
+        (
+            ckpt(b"\x80\x02)" + b"q\x00h\x00\x86" * 60 + b"Q."),
+            "refers to a tuple, wanted a storage",
+        ),
+        (ckpt(b"\x80\x02" + b"]" * 5_000_000 + b"."), "more than 1000000 opcodes"),
+        (
+            ckpt(tensor_pickle(1, 0, (20000, 20000), (0, 0), name="joint.pred.weight")),
+            "no prediction network|values, the file",
+        ),
+        (
+            ckpt(tensor_pickle(1, 0, (20000, 20000), (0, 0), name="decoder.prediction.embed.weight")),
+            "the tensors have 400000000 values, the file",
+        ),
+        (lambda f: nemo(f, mode="w:gz", weights=bytes(1 << 28)), "expands to more than"),
+        (
+            lambda f: nemo(f, b"{}", b"\x80\x02" + b"]" * 9_000_000, mode="w:gz"),
+            "more than 100 opcodes",
+        ),
+        (lambda f: aliases((f, "labels: *a9")), "labels in model_config.yaml is not a list of pieces"),
+        (lambda f: aliases((f, "decoder: {vocab_size: *a9}")), "vocab_size is a list, its tensors have"),
+        (lambda f: nemo(f, b"a: 1" + b":1" * 250_000), "starts with b''"),
+        (lambda f: nemo(f, b"- a\n" * 300_000), "model_config.yaml' has 1200000 bytes"),
+        (zeros_in_an_npz, "bytes expand to 268435456"),
+        (broadcast_scale, r"embed.weight_scale has shape \(1, 200000\)"),
+        (many_names_of_the_same_bytes, "overlap"),
+    ],
+)
+def test_bombs(make, message, tmp_path):
+    path = make(tmp_path)
+    before = peak_kilobytes(reset=True)
+    start = time.perf_counter()
+    with pytest.raises(FormatError, match=rf"{path.name}: .*({message})"):
+        load_checkpoint(path)
+    assert time.perf_counter() - start < 2  # one second and some for a busy machine
+    assert peak_kilobytes() - before < 100_000
+
+
+def test_a_name_twice_in_a_safetensors_header_is_refused(tmp_path):
+    entry = '"joint.enc.bias": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}'
+    head = ("{" + entry + ", " + entry + "}").encode()
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(len(head).to_bytes(8, "little") + head + bytes(4))
+    with pytest.raises(FormatError, match="names a tensor or a key twice"):
+        load_checkpoint(path)
+
+
+def test_an_onnx_lstm_with_other_activations_is_refused(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(FIXTURES / "hybrid_decoder_joint.onnx")
+    node = next(node for node in model.graph.node if node.op_type == "LSTM")
+    node.attribute.append(onnx.helper.make_attribute("activations", ["Sigmoid", "Relu", "Relu"]))
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(FormatError, match="has other activations than an LSTM's"):
+        load_checkpoint(tmp_path / "m.onnx")
+
+
+def test_settings_win_over_a_saved_models():
+    model = load_checkpoint(DIGITS / "float.safetensors", joint_activation="tanh", max_symbols=3)
+    assert (model.config.joint_activation, model.config.max_symbols) == ("tanh", 3)
+    assert model.config.vocabulary == pkrnnt.load(DIGITS / "float.safetensors").config.vocabulary
+
+
+def test_what_is_no_file_or_another_kind_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "f.nemo")
+    with pytest.raises(FormatError, match=r"f\.nemo: not a regular file"):
+        load_checkpoint(tmp_path / "f.nemo")
+    shutil.copy(FIXTURES / "bpe.nemo", tmp_path / "tar.ckpt")
+    with pytest.raises(FormatError, match="wanted a zip archive or a pickle of torch.save"):
+        load_checkpoint(tmp_path / "tar.ckpt")
+    shutil.copy(FIXTURES / "digits_bf16.ckpt", tmp_path / "zip.nemo")
+    with pytest.raises(FormatError, match="a zip archive, wanted a tar"):
+        load_checkpoint(tmp_path / "zip.nemo")
 
 
 def test_nemo_golden_weights_load_from_an_archive_of_arrays(golden, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -42,4 +43,6 @@ def load_checkpoint(path: str | os.PathLike[str], **settings: Any) -> FloatModel
         raise FormatError(
             f"{os.fspath(path)}: file name ends in {suffix!r}, wanted one of {', '.join(READERS)}"
         )
+    if not stat.S_ISREG(Path(path).stat().st_mode):
+        raise FormatError(f"{os.fspath(path)}: not a regular file")
     return READERS[suffix](path, **settings)

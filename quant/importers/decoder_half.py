@@ -90,5 +90,7 @@ def check_sizes(model: FloatModel, stated: Mapping[str, Any]) -> FloatModel:
     for name, value in stated.items():
         found = getattr(model.config, name)
         if value is not None and value != found:
-            raise FormatError(f"the file's config says {name} is {value}, its tensors have {found}")
+            # Nested values may be exponentially long to show.
+            shown = value if isinstance(value, int) else f"a {type(value).__name__}"
+            raise FormatError(f"the file's config says {name} is {shown}, its tensors have {found}")
     return model

@@ -24,6 +24,7 @@ TYPE_NAMES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K",
     11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 30: "BF16",
 }  # fmt: skip
+TENSOR_LIMIT, KEY_LIMIT, ITEM_LIMIT = 50_000, 5_000, 1 << 20
 BLOCK = np.dtype([("scale", "<f2"), ("values", "i1", 32)])  # Q8_0
 
 
@@ -52,13 +53,19 @@ class Reader:
                 raise FormatError("endianness is big, wanted little")
             raise FormatError(f"GGUF version is {version}, wanted 2 or 3")
         tensors, keys = self._count("Q", 24), self._count("Q", 13)
+        if tensors > TENSOR_LIMIT or keys > KEY_LIMIT:
+            raise FormatError(f"the file has {tensors} tensors and {keys} keys")
         self.keys: dict[str, Any] = {}
         for _ in range(keys):
             name = self._string()
+            if name in self.keys:
+                raise FormatError(f"key {name!r} stands there twice")
             self.keys[name] = self._value(self._number("I"))
         self.tensors: dict[str, Info] = {}
         for _ in range(tensors):
             name = self._string()
+            if name in self.tensors:
+                raise FormatError(f"tensor {name!r} stands there twice")
             dims = self._number("I")
             if not 1 <= dims <= 4:
                 raise FormatError(f"tensor {name} has {dims} dimensions, wanted 1..4")
@@ -81,8 +88,8 @@ class Reader:
     def _count(self, code: str, least: int) -> int:
         """A number of items that take at least so many bytes each."""
         count = self._number(code)
-        if count * least > self._size:
-            raise FormatError(f"the header announces {count} items, more than the file can hold")
+        if count * least > self._size or (least > 1 and count > ITEM_LIMIT):
+            raise FormatError(f"the header announces {count} items, more than a file may hold")
         return int(count)
 
     def _string(self) -> str:
@@ -99,6 +106,8 @@ class Reader:
         if inner in SCALARS:
             code = SCALARS[inner]
             count = self._count("Q", struct.calcsize(f"<{code}"))
+            if count > ITEM_LIMIT:
+                raise FormatError(f"an array of a key has {count} items, wanted {ITEM_LIMIT} at most")
             return list(
                 struct.unpack(f"<{count}{code}", self._read(count * struct.calcsize(f"<{code}")))
             )
@@ -148,6 +157,8 @@ def read(path: str | os.PathLike[str], **settings: Any) -> FloatModel:
         reader = Reader(file)
         names = select(reader.tensors)
         vocab_size = _key(reader, "vocab_size", int)
+        if sum(prod(reader.tensors[name].shape) for name in names) > os.fstat(file.fileno()).st_size:
+            raise FormatError("the decoder's tensors have more values than the file has bytes")
         durations = reader.keys.get("parakeet.tdt.durations") or []
         for name in names:
             shape = reader.tensors[name].shape

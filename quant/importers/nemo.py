@@ -5,10 +5,12 @@ Members are read where they stand, never unpacked to disk, and of the weights on
 
 from __future__ import annotations
 
+import gzip
 import os
+import re
 import tarfile
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 from pkrnnt import FloatModel, FormatError
 from quant.importers.decoder_half import check_rows, check_sizes, naming, select
@@ -16,7 +18,28 @@ from quant.importers.torch_pickle import TorchFile
 from quant.importers.vocabulary import sentencepiece_pieces
 
 CONFIG, WEIGHTS = "model_config.yaml", "model_weights.ckpt"
-TEXT_LIMIT = 8 << 20  # bytes of a configuration or a vocabulary
+CONFIG_LIMIT = 512 << 10  # bytes; 8,192 pieces listed twice take 300 kB
+TEXT_LIMIT = 8 << 20  # bytes of a tokenizer
+
+
+class Expanded(gzip.GzipFile):
+    """A gzipped archive, of which no more is expanded than checkpoints have: floats hardly shrink."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._limit = 10 * os.fstat(file.fileno()).st_size + (16 << 20)
+        super().__init__(fileobj=file, mode="rb")
+
+    def _check(self, position: int) -> None:
+        if position > self._limit:
+            raise FormatError(f"the gzipped archive expands to more than {self._limit} bytes")
+
+    def read(self, size: int | None = -1) -> bytes:
+        self._check(self._limit + 1 if size is None or size < 0 else self.tell() + size)
+        return super().read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._check(offset)
+        return super().seek(offset, whence)
 
 
 def _members(archive: tarfile.TarFile, size: int | None) -> dict[str, tarfile.TarInfo]:
@@ -38,8 +61,8 @@ def _members(archive: tarfile.TarFile, size: int | None) -> dict[str, tarfile.Ta
     return found
 
 
-def _bytes(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    if member.size > TEXT_LIMIT:
+def _bytes(archive: tarfile.TarFile, member: tarfile.TarInfo, limit: int = TEXT_LIMIT) -> bytes:
+    if member.size > limit:
         raise FormatError(f"archive member {member.name!r} has {member.size} bytes")
     file = archive.extractfile(member)
     assert file is not None
@@ -55,11 +78,20 @@ def _config(archive: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, Any]
         import yaml
     except ImportError:
         raise FormatError("a .nemo archive needs PyYAML: pip install 'pkrnnt[importers]'") from None
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    config = yaml.load(_text(archive, member), Loader=loader)
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        """Integers are decimal: base 60, which YAML also has, takes quadratic time."""
+
+    Loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: _integer(node.value))
+    text = _bytes(archive, member, CONFIG_LIMIT).decode("utf-8")
+    config = yaml.load(text, Loader=Loader)
     if not isinstance(config, dict):
         raise FormatError(f"{CONFIG} is not a mapping")
     return config
+
+
+def _integer(text: str) -> int | str:
+    return int(text) if re.fullmatch(r"[-+]?\d{1,18}", text) else text
 
 
 def _at(config: Mapping[str, Any], *keys: str) -> Any:
@@ -77,6 +109,8 @@ def _vocabulary(
     for keys in (("joint", "vocabulary"), ("labels",), ("decoder", "vocabulary")):
         labels = _at(config, *keys)
         if isinstance(labels, list) and labels:
+            if not all(isinstance(label, str | int | float) for label in labels):
+                raise FormatError(f"{'.'.join(keys)} in {CONFIG} is not a list of pieces")
             return [str(label) for label in labels]
     for name, member in members.items():
         if name.endswith("tokenizer.vocab"):  # SentencePiece: piece, tab, score
@@ -97,16 +131,17 @@ def _frame_seconds(config: Mapping[str, Any]) -> float | None:
 
 
 def _refuse_kind(config: Mapping[str, Any]) -> None:
-    target = str(_at(config, "decoder", "_target_") or "")
-    if "Stateless" in target:
+    target = _at(config, "decoder", "_target_")
+    if isinstance(target, str) and "Stateless" in target:
         raise FormatError(
             "stateless prediction network (embedding + convolution), not an LSTM "
             f"(decoder._target_ is {target})"
         )
-    if _at(config, "decoder", "normalization_mode") not in (None, "", False):
+    mode = _at(config, "decoder", "normalization_mode")
+    if isinstance(mode, str) and mode:
         raise FormatError(
             f"LSTM with layer normalization inside: pkrnnt decodes plain LSTMs "
-            f"(normalization_mode is {_at(config, 'decoder', 'normalization_mode')!r})"
+            f"(normalization_mode is {mode!r})"
         )
     for keys in (("decoding", "big_blank_durations"), ("loss", "multiblank_rnnt_kwargs")):
         if _at(config, *keys):
@@ -118,7 +153,11 @@ def read(path: str | os.PathLike[str], **settings: Any) -> FloatModel:
         zipped = file.read(2) == b"\x1f\x8b"
         size = None if zipped else os.fstat(file.fileno()).st_size
         file.seek(0)
-        with tarfile.open(fileobj=file, mode="r:gz" if zipped else "r:") as archive:
+        if file.read(2) == b"PK":
+            raise FormatError("a zip archive, wanted a tar; a file of torch.save is named .ckpt")
+        file.seek(0)
+        source_file = Expanded(file) if zipped else file
+        with tarfile.open(fileobj=source_file, mode="r:") as archive:
             members = _members(archive, size)
             for name in (CONFIG, WEIGHTS):
                 if name not in members:
@@ -131,10 +170,12 @@ def read(path: str | os.PathLike[str], **settings: Any) -> FloatModel:
             names = select(source.tensors)
             _refuse_kind(config)
             _check_joint(config, source, vocabulary)
+            activation = _at(config, "joint", "jointnet", "activation")
+            most = _at(config, "decoding", "greedy", "max_symbols")
             given = {
                 "vocabulary": vocabulary,
-                "joint_activation": _at(config, "joint", "jointnet", "activation") or "relu",
-                "max_symbols": _at(config, "decoding", "greedy", "max_symbols") or 10,
+                "joint_activation": activation if isinstance(activation, str) else "relu",
+                "max_symbols": most if type(most) is int else 10,
                 "frame_seconds": _frame_seconds(config),
             }
             model = FloatModel.from_tensors(source.arrays(names), **{**given, **settings})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class Graph:
         self.nodes = list(model.graph.node)
         self._stored = {item.name: item for item in model.graph.initializer}
         self._to_array = numpy_helper.to_array
+        self._left = os.path.getsize(path)
         self.producers = {name: node for node in self.nodes for name in node.output if name}
 
     def has(self, name: str) -> bool:
@@ -54,6 +56,9 @@ class Graph:
         item = self._stored[name]
         if item.data_location:  # 1 is EXTERNAL
             raise FormatError(f"tensor {name} is stored outside the file")
+        self._left -= prod(item.dims)
+        if self._left < 0:  # a constant may be used again, but not any number of times
+            raise FormatError("the graph's weights have more values than the file has bytes")
         return self._to_array(item)
 
     def of_kind(self, *kinds: str) -> list[Any]:
@@ -62,8 +67,12 @@ class Graph:
     def dequantized(self, weight: str, scale: str, zero_point: str) -> NDArray[np.float32]:
         """(q - zero_point) * scale; scale and zero point per tensor, or along the last axis."""
         q = self.array(weight).astype(np.int32)
-        zero = self.array(zero_point).astype(np.int32) if zero_point else 0
-        out: NDArray[np.float32] = ((q - zero) * self.array(scale)).astype(np.float32)
+        zero = self.array(zero_point).astype(np.int32) if zero_point else np.zeros(1, np.int32)
+        factor = self.array(scale)
+        for name, array in ((scale, factor), (zero_point, zero)):
+            if array.size not in (1, q.shape[-1]) or array.ndim > q.ndim:
+                raise FormatError(f"{name} has shape {array.shape}, {weight} {q.shape}")
+        out: NDArray[np.float32] = ((q - zero.reshape(-1)) * factor.reshape(-1)).astype(np.float32)
         return out
 
 
@@ -89,7 +98,11 @@ def _lstm(graph: Graph) -> dict[str, NDArray[Any]]:
                 f"{node.op_type} node {layer} is {direction.decode()} or has sequence lengths or "
                 f"peepholes, wanted a plain forward LSTM"
             )
-        for name in ("clip", "activations", "input_forget", "layout"):
+        if "activations" in attributes and [
+            item.lower() for item in attributes["activations"].strings
+        ] != [b"sigmoid", b"tanh", b"tanh"]:
+            raise FormatError(f"{node.op_type} node {layer} has other activations than an LSTM's")
+        for name in ("clip", "input_forget", "layout"):
             if name in attributes and (attributes[name].i or attributes[name].f):
                 raise FormatError(f"{node.op_type} node {layer} has attribute {name}, wanted none")
         if node.op_type == "LSTM":
@@ -199,6 +212,10 @@ def read(path: str | os.PathLike[str], **settings: Any) -> FloatModel:
                 raise FormatError(
                     "stateless prediction network (embedding + convolution), not an LSTM: the graph has "
                     "Conv nodes and no LSTM"
+                )
+            if _bias_names(graph):
+                raise FormatError(
+                    "holds a joint without a prediction network: pass decoder.onnx beside it"
                 )
             raise FormatError(f"the graph has no LSTM node; its operators: {sorted(kinds)}")
         tensors = {f"{EMBED}.weight": _embedding(graph), **_lstm(graph)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from quant.importers.decoder_half import check_rows, check_sizes, naming, select
 from quant.importers.torch_pickle import bfloat16
 
 DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F64": "<f8"}
-HEADER_LIMIT = 100 << 20  # as the format's own library has it
+HEADER_LIMIT = 2 << 20  # bytes; a recogniser of two thousand tensors has some 200 kB
+
+SETTINGS = ("vocabulary", "blank_id", "joint_activation", "max_symbols", "frame_seconds")
 
 # Hugging Face's ParakeetForRNNT -> NeMo
 HUGGING_FACE = {
@@ -46,6 +49,13 @@ class Entry:
     end: int
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise FormatError("the header names a tensor or a key twice")
+    return found
+
+
 def _entries(path: Path) -> tuple[dict[str, Entry], dict[str, str]]:
     """(tensors, metadata) of one file, every offset checked."""
     with open(path, "rb") as file:
@@ -53,20 +63,25 @@ def _entries(path: Path) -> tuple[dict[str, Entry], dict[str, str]]:
         length = int.from_bytes(file.read(8), "little")
         if length > min(HEADER_LIMIT, size - 8):
             raise FormatError(f"the header has {length} bytes, the file {size}")
-        header = json.loads(file.read(length))
+        header = json.loads(file.read(length), object_pairs_hook=_unique)
     if not isinstance(header, dict):
         raise FormatError("the header is not a JSON object")
     metadata = header.pop("__metadata__", {})
     body, entries = 8 + length, {}
     for name, item in header.items():
         dtype, shape, (start, end) = item["dtype"], tuple(item["shape"]), item["data_offsets"]
-        if not all(type(n) is int and n >= 0 for n in (*shape, start, end)):
-            raise FormatError(f"tensor {name} has shape {shape} and offsets {start}..{end}")
+        numbers = (*shape[:9], start, end)
+        if len(shape) > 8 or not all(type(n) is int and 0 <= n < 1 << 48 for n in numbers):
+            raise FormatError(f"tensor {name} has shape {shape[:9]} and offsets {start}..{end}")
         if not start <= end <= size - body:
             raise FormatError(f"tensor {name} stands at {start}..{end} of {size - body} bytes")
         if dtype in DTYPES and end - start != prod(shape) * np.dtype(DTYPES[dtype]).itemsize:
             raise FormatError(f"tensor {name} of shape {shape} has {end - start} bytes")
         entries[name] = Entry(path, dtype, shape, body + start, body + end)
+    in_order = sorted(entries.items(), key=lambda item: (item[1].start, item[1].end))
+    for (name, entry), (after, following) in pairwise(in_order):
+        if following.start < entry.end:
+            raise FormatError(f"tensors {name} and {after} overlap")
     return entries, metadata
 
 
@@ -82,7 +97,7 @@ def _array(name: str, entry: Entry) -> NDArray[Any]:
 
 def _index(path: Path) -> Path | None:
     """The index of a sharded model: the path itself, or the one beside a shard."""
-    if path.suffix == ".json":
+    if path.suffix.lower() == ".json":
         return path
     stem = path.name.split("-00")[0]
     beside = path.with_name(f"{stem.removesuffix('.safetensors')}.safetensors.index.json")
@@ -120,16 +135,22 @@ def _hugging_face(path: Path, entries: dict[str, Entry]) -> tuple[dict[str, Entr
 def read(path: str | os.PathLike[str], **settings: Any) -> FloatModel:
     path = Path(path)
     with open(path, "rb"), naming(path):
-        if path.suffix != ".json" and METADATA_KEY in _entries(path)[1]:
+        if path.suffix.lower() != ".json" and METADATA_KEY in _entries(path)[1]:
             model = load(path)
             if not isinstance(model, FloatModel):
                 raise FormatError("holds an int8 model already, wanted a float one")
-            return model
+            if not settings:
+                return model
+            said = {name: getattr(model.config, name) for name in SETTINGS}
+            return FloatModel.from_tensors(model.tensors(), **{**said, **settings})
         entries, stated = _all_entries(path), {}
         if any(name.startswith("decoder.embedding.") for name in entries):
             entries, config = _hugging_face(path, entries)
-            rows = entries["joint.joint_net.2.weight"].shape[0]
-            if "vocab_size" in config:  # theirs counts blank
+            head = entries.get("joint.joint_net.2.weight")
+            if head is None or len(head.shape) != 2:
+                raise FormatError("Hugging Face names, but no matrix joint.head.weight")
+            rows = head.shape[0]
+            if type(config.get("vocab_size")) is int:  # theirs counts blank
                 durations = config.get("durations")
                 check_rows(rows, config["vocab_size"] - 1, len(durations or ()))
             given = {

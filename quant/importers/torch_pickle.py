@@ -12,6 +12,7 @@ import pickletools
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import IO, Any
 
 import numpy as np
@@ -40,7 +41,9 @@ INERT_BUILTINS = {
     "bool", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "long", "object", "set",
     "slice", "str", "tuple", "unicode",
 }  # fmt: skip
-PICKLE_LIMIT = 64 << 20  # bytes; the pickle of a large model has a few hundred kilobytes
+# The pickle of a large model has a few hundred kilobytes and some ten thousand opcodes.
+PICKLE_LIMIT = 16 << 20  # bytes
+OPCODE_LIMIT = 1_000_000
 LEGACY_MAGIC, LEGACY_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 
 
@@ -83,7 +86,45 @@ PUSHES = {
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 
 
-def _global(module: str, name: str) -> Global:
+# Keys of dicts: hashing and showing anything else may take for ever, or overflow the stack.
+SCALARS = (str, int, float, bool, bytes, type(None))
+
+
+def _shown(value: Any) -> str:
+    """A value of a pickle for a message; nested ones may be exponentially long."""
+    return repr(value)[:80] if type(value) in SCALARS else f"a {type(value).__name__}"
+
+
+def _dict(items: list[Any]) -> dict[Any, Any]:
+    pairs = zip(items[::2], items[1::2], strict=True)
+    return {key: value for key, value in pairs if type(key) in SCALARS}
+
+
+class _Limited:
+    """A file for one pickle, of which no more than a limit is read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._left = PICKLE_LIMIT
+
+    def _take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise FormatError(f"a pickle has more than {PICKLE_LIMIT} bytes")
+
+    def read(self, size: int) -> bytes:
+        self._take(size)
+        return self._file.read(size)
+
+    def readline(self) -> bytes:
+        line = self._file.readline(self._left + 1)
+        self._take(len(line))
+        return line
+
+
+def _global(module: Any, name: Any) -> Global:
+    if not isinstance(module, str) or not isinstance(name, str):
+        raise FormatError(f"the pickle refers to {_shown(module)}.{_shown(name)}, wanted names")
     root = module.split(".")[0]
     builtin = root in ("__builtin__", "builtins")
     if not (name in INERT_BUILTINS if builtin else root in INERT_MODULES):
@@ -92,19 +133,20 @@ def _global(module: str, name: str) -> Global:
 
 
 def _integers(values: Any) -> tuple[int, ...]:
-    if not isinstance(values, tuple) or not all(type(v) is int and v >= 0 for v in values):
-        raise FormatError(f"a tensor has shape or strides {values!r}, wanted integers >= 0")
-    return values
+    good = isinstance(values, tuple) and len(values) <= 8
+    if not good or not all(type(v) is int and 0 <= v < 1 << 48 for v in values):
+        raise FormatError("a tensor's shape or strides are other than wanted: at most 8 integers >= 0")
+    return tuple(values)
 
 
 def _reduce(function: Any, arguments: Any) -> Any:
     if not isinstance(function, Global):
-        raise FormatError(f"the pickle calls {function!r}, which is not a name")
+        raise FormatError(f"the pickle calls {_shown(function)}, which is not a name")
     called = (function.module, function.name)
     if called == ("torch._utils", "_rebuild_tensor_v2"):
         storage, offset, shape, stride = arguments[:4]
         if not isinstance(storage, Storage) or type(offset) is not int or offset < 0:
-            raise FormatError(f"a tensor is made of {storage!r} at {offset!r}")
+            raise FormatError(f"a tensor is made of {_shown(storage)} at {_shown(offset)}")
         shape, stride = _integers(shape), _integers(stride)
         if len(shape) != len(stride):
             raise FormatError(f"a tensor has shape {shape} and strides {stride}")
@@ -126,17 +168,19 @@ def _reduce(function: Any, arguments: Any) -> Any:
 
 def _storage(pid: Any) -> Storage:
     if not (isinstance(pid, tuple) and len(pid) >= 5 and pid[0] == "storage"):
-        raise FormatError(f"the pickle refers to {pid!r}, wanted a storage")
+        raise FormatError(f"the pickle refers to {_shown(pid)}, wanted a storage")
     _, kind, key, _, size = pid[:5]
-    name = kind.name if isinstance(kind, Global) else repr(kind)
+    name = kind.name if isinstance(kind, Global) else _shown(kind)
     if name not in DTYPES:
         raise FormatError(f"a storage has type {name}, wanted one of {', '.join(DTYPES)}")
     if type(size) is not int or size < 0:
-        raise FormatError(f"a storage has {size!r} values")
+        raise FormatError(f"a storage has {_shown(size)} values")
+    if type(key) not in (str, int):
+        raise FormatError(f"a storage is named by {_shown(key)}, wanted a name or a number")
     return Storage(DTYPES[name], str(key), size)
 
 
-def read_pickle(file: IO[bytes]) -> Any:
+def read_pickle(file: IO[bytes], opcodes: int = OPCODE_LIMIT) -> Any:
     """The object one pickle describes, in terms of dicts, lists, tuples, scalars and the classes here.
 
     Raises:
@@ -154,8 +198,10 @@ def read_pickle(file: IO[bytes]) -> Any:
 
     argument: Any
     items: Any
-    for opcode, argument, _ in pickletools.genops(file):
+    for index, (opcode, argument, _) in enumerate(pickletools.genops(_Limited(file))):  # type: ignore[arg-type]
         name = opcode.name
+        if index == opcodes:
+            raise FormatError(f"a pickle has more than {opcodes} opcodes")
         if name in PUSHES:
             stack.append(argument)
         elif name in CONSTANTS:
@@ -172,7 +218,7 @@ def read_pickle(file: IO[bytes]) -> Any:
         elif name in ("TUPLE", "LIST", "DICT"):
             items = since_mark()
             if name == "DICT":
-                stack.append(dict(zip(items[::2], items[1::2], strict=True)))
+                stack.append(_dict(items))
             else:
                 stack.append(tuple(items) if name == "TUPLE" else items)
         elif name in ("BINPUT", "LONG_BINPUT", "PUT", "MEMOIZE"):
@@ -183,7 +229,7 @@ def read_pickle(file: IO[bytes]) -> Any:
             stack.append(_global(*argument.split(" ", 1)))
         elif name == "STACK_GLOBAL":
             attribute, module = stack.pop(), stack.pop()
-            stack.append(_global(str(module), str(attribute)))
+            stack.append(_global(module, attribute))
         elif name == "BINPERSID":
             stack.append(_storage(stack.pop()))
         elif name == "REDUCE":
@@ -197,7 +243,7 @@ def read_pickle(file: IO[bytes]) -> Any:
         elif name in ("SETITEM", "SETITEMS"):
             items = since_mark() if name == "SETITEMS" else [stack.pop(-2), stack.pop()]
             if isinstance(stack[-1], dict):
-                stack[-1].update(zip(items[::2], items[1::2], strict=True))
+                stack[-1].update(_dict(items))
         elif name in ("APPEND", "APPENDS", "ADDITEMS"):
             items = [stack.pop()] if name == "APPEND" else since_mark()
             if isinstance(stack[-1], list):
@@ -217,7 +263,8 @@ def state_dict(value: Any) -> dict[str, Tensor]:
         raise FormatError("the checkpoint is not a dict of tensors")
     tensors = {k: v for k, v in value.items() if isinstance(k, str) and isinstance(v, Tensor)}
     if not tensors:
-        raise FormatError(f"the checkpoint holds no tensors; its entries: {list(value)[:6]}")
+        entries = ", ".join(map(_shown, list(value)[:6]))
+        raise FormatError(f"the checkpoint holds no tensors; its entries: {entries}")
     return tensors
 
 
@@ -258,7 +305,11 @@ def _gather(
     for key, read in storages:
         if key in wanted:
             names = wanted.pop(key)
-            values = _values(tensors[names[0]].storage, read())
+            storage = tensors[names[0]].storage
+            for name in names:  # what the views were checked against
+                if tensors[name].storage != storage:
+                    raise FormatError(f"storage {key} is described as {storage} and otherwise ({name})")
+            values = _values(storage, read())
             for name in names:
                 arrays[name] = _view(tensors[name], values)
     if wanted:
@@ -271,8 +322,12 @@ class TorchFile:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
+        self._size = file.seek(0, 2)
+        file.seek(0)
         start = file.read(4)
         file.seek(0)
+        if start != b"PK\x03\x04" and start[:1] != b"\x80":
+            raise FormatError(f"starts with {start!r}, wanted a zip archive or a pickle of torch.save")
         self._zip = zipfile.ZipFile(file) if start == b"PK\x03\x04" else None
         self.tensors = state_dict(self._open_zip() if self._zip else self._open_legacy())
 
@@ -301,21 +356,25 @@ class TorchFile:
         return self._zip.read(info)
 
     def _open_legacy(self) -> Any:
-        if read_pickle(self._file) != LEGACY_MAGIC or read_pickle(self._file) != LEGACY_PROTOCOL:
+        magic, protocol = (read_pickle(self._file, 100) for _ in range(2))
+        if magic != LEGACY_MAGIC or protocol != LEGACY_PROTOCOL:
             raise FormatError("not a file written by torch.save")
-        system = read_pickle(self._file)
+        system = read_pickle(self._file, 1000)
         if not isinstance(system, dict) or system.get("little_endian") is not True:
             raise FormatError("endianness is big, wanted little")
         value = read_pickle(self._file)
-        keys = read_pickle(self._file)
-        if not isinstance(keys, list):
-            raise FormatError(f"the list of storages is {keys!r}")
+        keys = read_pickle(self._file, 200_000)
+        if not isinstance(keys, list) or not all(type(key) in (str, int) for key in keys):
+            raise FormatError("the list of storages is not a list of names")
         self._keys = [str(key) for key in keys]
         return value
 
     def arrays(self, names: list[str]) -> dict[str, NDArray[Any]]:
         """The named tensors; nothing else is read."""
         tensors = {name: self.tensors[name] for name in names}
+        values = sum(prod(tensor.shape) for tensor in tensors.values())
+        if values > self._size:  # tensors may share a storage, but not any number of times
+            raise FormatError(f"the tensors have {values} values, the file {self._size} bytes")
         return _gather(tensors, self._zip_storages(tensors) if self._zip else self._legacy_storages())
 
     def _zip_storages(self, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Any]]:
