@@ -556,6 +556,7 @@ def test_shards_are_found_through_their_index(tmp_path):
             lambda h: h["joint.enc.bias"].update(shape=[1 << 60, 1 << 60]),
             "has shape .* and offsets 1100",
         ),
+        (lambda h: h["joint.enc.bias"].update(shape=[8]), "of shape .* has 28 bytes"),
         (lambda h: h["joint.enc.bias"].update(shape=[-7]), r"has shape \(-7,\)"),
         (lambda h: h["joint.enc.bias"].pop("dtype"), "KeyError: 'dtype'"),
         (lambda h: h.update({"joint.enc.bias": 7}), "TypeError"),

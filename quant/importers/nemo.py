@@ -63,7 +63,9 @@ def _members(archive: tarfile.TarFile, size: int | None) -> dict[str, tarfile.Ta
 
 def _bytes(archive: tarfile.TarFile, member: tarfile.TarInfo, limit: int = TEXT_LIMIT) -> bytes:
     if member.size > limit:
-        raise FormatError(f"archive member {member.name!r} has {member.size} bytes")
+        raise FormatError(
+            f"archive member {member.name!r} has {member.size} bytes, at most {limit} wanted"
+        )
     file = archive.extractfile(member)
     assert file is not None
     return file.read()
