@@ -43,7 +43,7 @@ INERT_BUILTINS = {
 }  # fmt: skip
 # The pickle of a large model has a few hundred kilobytes and some ten thousand opcodes.
 PICKLE_LIMIT = 16 << 20  # bytes
-OPCODE_LIMIT = 1_000_000
+OPCODE_LIMIT = 500_000
 LEGACY_MAGIC, LEGACY_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 
 
