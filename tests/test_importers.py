@@ -786,8 +786,8 @@ def many_names_of_the_same_bytes(folder):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (two_sizes_of_a_storage, "storage 0 is described as|reaches value|more|values"),
-        (ckpt(b"\x80\x02}()" + b"\x85" * 1_000_000 + b"Nu."), "opcodes|holds no tensors"),
+        (two_sizes_of_a_storage, "storage 0 is described as .* and otherwise"),
+        (ckpt(b"\x80\x02}()" + b"\x85" * 1_000_000 + b"Nu."), "more than 500000 opcodes"),
         (ckpt(b"\x80\x02}()" + b"\x85" * 400_000 + b"Nu."), "holds no tensors"),
         (ckpt(b"\x80\x02})" + b"q\x00h\x00\x86" * 60 + b"Ns."), "holds no tensors"),
         (
@@ -797,7 +797,7 @@ def many_names_of_the_same_bytes(folder):
         (ckpt(b"\x80\x02" + b"]" * 5_000_000 + b"."), "more than 500000 opcodes"),
         (
             ckpt(tensor_pickle(1, 0, (20000, 20000), (0, 0), name="joint.pred.weight")),
-            "no prediction network|values, the file",
+            "so no prediction network",
         ),
         (
             ckpt(tensor_pickle(1, 0, (20000, 20000), (0, 0), name="decoder.prediction.embed.weight")),
