@@ -1,4 +1,4 @@
-"""The ``pkrnnt`` command: decode frames with a model, look into a model file."""
+"""The ``pkrnnt`` command: decode frames, look into models, export them for a device, simulate one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from pkrnnt.console import DONE, run, say
 from pkrnnt.dataset import bundled, load_utterances
+from pkrnnt.device.command import add_parsers, export, simulate
 from pkrnnt.greedy import rnnt_greedy
 from pkrnnt.hypothesis import Hypothesis
 from pkrnnt.model import Config, FloatModel, Int8Model
@@ -17,15 +19,15 @@ from pkrnnt.saturation import SaturationCounters
 from pkrnnt.storage import load
 from pkrnnt.text import text, words
 
-DONE, BAD_INPUT = 0, 2
-
 EXAMPLE = """\
 examples:
   pkrnnt decode model.safetensors frames.npz           a table of texts
   pkrnnt decode model.safetensors frames.npy --json    one JSON object a line
   pkrnnt inspect model.safetensors                     sizes, tensors, scales, provenance
+  pkrnnt export model.safetensors -o firmware --check  C sources, compared byte for byte
+  pkrnnt simulate model.safetensors --core cortex-m4   cycles, memory and energy on a chip
 
-exit status: 0 done, 2 bad input
+exit status: 0 done, 1 a device gives other bytes, 2 bad input
 """
 
 
@@ -69,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     )
     inspect.add_argument("model", metavar="MODEL", help="model file")
     inspect.add_argument("--json", action="store_true", help="as one JSON object")
+    add_parsers(commands)
     return result
 
 
@@ -183,25 +186,11 @@ def inspect(options: argparse.Namespace) -> int:
     return DONE
 
 
-def say(text: str) -> None:
-    """Prints; a reader that closes the pipe (`| head`) is no error of ours."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def run(command: Callable[[], int]) -> int:
-    """Runs a command; bad input becomes a message on standard error and exit status 2."""
-    try:
-        return command()
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
+COMMANDS = {"decode": decode, "inspect": inspect, "export": export, "simulate": simulate}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the ``pkrnnt`` command; returns its exit status."""
     options = parser().parse_args(arguments)
-    command = {"decode": decode, "inspect": inspect}[options.command]
+    command = COMMANDS[options.command]
     return run(lambda: command(options))

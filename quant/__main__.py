@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import pkrnnt
-from pkrnnt.cli import DONE, run, say
+from pkrnnt.console import DONE, run, say
 from pkrnnt.dataset import Utterances, bundled, load_utterances
 from pkrnnt.reference import ACTIVATIONS
 from pkrnnt.storage import serialize, write_atomically

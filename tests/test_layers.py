@@ -62,6 +62,30 @@ def test_each_room_imports_only_what_lies_below_it(room):
             )
 
 
+def test_only_the_command_knows_devices():
+    for path in SOURCES:
+        if path.parent.name != "device" and path.stem != "cli":
+            assert not [name for name in imports(path) if name.startswith("pkrnnt.device")], path
+
+
+@pytest.mark.parametrize(
+    ("room", "allowed"),
+    [
+        ("shape", {"model"}),
+        ("cores", {"storage"}),
+        ("export", {"device.shape", "kernels", "model", "storage"}),
+        ("operations", {"device.shape", "greedy", "hypothesis", "model"}),
+        ("toolchain", {"device.cores"}),
+        ("probe", {"device.cores", "device.shape", "device.toolchain", "device", "greedy", "model"}),
+    ],
+)
+def test_rooms_of_the_device(room, allowed):
+    [path] = [path for path in SOURCES if path.parent.name == "device" and path.stem == room]
+    for name in imports(path):
+        below = name.removeprefix("pkrnnt").removeprefix(".")
+        assert not below or any(below == one or below.startswith(one + ".") for one in allowed), name
+
+
 def test_floating_point_stays_where_it_belongs():
     """reference.py, quant, and frames.pyx where encoder frames become integers."""
     for path in SOURCES:

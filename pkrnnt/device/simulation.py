@@ -1,0 +1,195 @@
+"""The cost model: from counted operations to instructions, cycles, latency and energy on a core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pkrnnt.device import operations
+from pkrnnt.device.cores import Board, Core
+from pkrnnt.device.shape import Shape, scratch_bytes, state_bytes
+from pkrnnt.greedy import rnnt_greedy
+from pkrnnt.hypothesis import Hypothesis
+from pkrnnt.model import Int8Model
+from pkrnnt.saturation import SaturationCounters
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure of which only the bounds are known."""
+
+    low: float
+    high: float
+
+    def __mul__(self, factor: float) -> Interval:
+        return Interval(self.low * factor, self.high * factor)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a decoder would run on, and how."""
+
+    core: Core
+    board: Board
+    clock_mhz: float
+    weights: str
+    """name of the board's memory that they lie in"""
+    gate_table: bool
+    frame_seconds: float
+
+    def __post_init__(self) -> None:
+        if self.weights not in self.board.memories:
+            raise ValueError(
+                f"weights are to lie in {self.weights!r}, wanted one of the memories "
+                f"{sorted(self.board.memories)} of {self.board.name}"
+            )
+        for name, value in (("clock_mhz", self.clock_mhz), ("frame_seconds", self.frame_seconds)):
+            if not (np.isfinite(value) and value > 0):
+                raise ValueError(f"{name} is {value}, wanted a finite number above 0")
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What decoding some utterances costs. Arrays have one entry a frame, utterance after utterance."""
+
+    setting: Setting
+    hyps: list[Hypothesis]
+    lengths: list[int]
+    """frames of each utterance"""
+    work: dict[str, NDArray[np.int64]]
+    """see ``operations.work``"""
+    instructions: NDArray[np.float64]
+    cycles_low: NDArray[np.float64]
+    cycles_high: NDArray[np.float64]
+    flash: dict[str, int]
+    """bytes of the model's arrays, ``model``, and of ``code``"""
+    ram: dict[str, int]
+    """bytes of ``state`` (a stream), ``scratch`` and ``stack``"""
+    saturation: dict[str, dict[str, int]]
+
+    @property
+    def audio_seconds(self) -> float:
+        return len(self.instructions) * self.setting.frame_seconds
+
+    def latency_ms(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Milliseconds a frame, the low and the high bound."""
+        scale = 1e-3 / self.setting.clock_mhz
+        return self.cycles_low * scale, self.cycles_high * scale
+
+    def latency(self) -> dict[str, Interval]:
+        """Mean, 99th percentile and maximum of the milliseconds a frame."""
+        low, high = self.latency_ms()
+        return {
+            "mean": Interval(float(low.mean()), float(high.mean())),
+            "p99": Interval(float(np.percentile(low, 99)), float(np.percentile(high, 99))),
+            "max": Interval(float(low.max()), float(high.max())),
+        }
+
+    def frame_share(self) -> Interval:
+        """Share of a frame's duration that its decoding takes on average: the real-time factor."""
+        return self.latency()["mean"] * (1e-3 / self.setting.frame_seconds)
+
+    def missed_deadlines(self) -> tuple[int, int]:
+        """Frames whose decoding takes longer than a frame lasts, by the low and the high bound."""
+        low, high = self.latency_ms()
+        limit = self.setting.frame_seconds * 1e3
+        return int((low > limit).sum()), int((high > limit).sum())
+
+    def microjoules_per_second(self) -> Interval:
+        """Energy of the core for decoding a second of audio, without sleep; 1 uA/MHz is 1 pC a cycle."""
+        board = self.setting.board
+        charge, volts = board.microamps_per_mhz, board.volts
+        scale = 1e-6 / self.audio_seconds
+        return Interval(
+            float(self.cycles_low.sum()) * charge.low * volts.low * scale,
+            float(self.cycles_high.sum()) * charge.high * volts.high * scale,
+        )
+
+    def weight_bytes_per_second(self) -> float:
+        """Bytes of weights and tables read for a second of audio."""
+        return float(self.work["weight_bytes"].sum()) / self.audio_seconds
+
+    def misfits(self) -> list[str]:
+        """What does not fit the board's memories."""
+        board = self.setting.board
+        in_flash = sum(self.flash.values()) if self.setting.weights != "sram" else self.flash["code"]
+        in_ram = sum(self.ram.values()) + (self.flash["model"] if self.setting.weights == "sram" else 0)
+        return [
+            f"needs {needed} bytes of {what}, {board.name} has {figure.high:.0f}"
+            for what, needed, figure in (
+                ("flash", in_flash, board.flash_bytes),
+                ("RAM", in_ram, board.ram_bytes),
+            )
+            if needed > figure.high
+        ]
+
+
+def cycles_per_instruction(core: Core) -> Interval:
+    """Cycles of an average instruction without wait states: the timing rules over the core's mix.
+
+    The upper bound also has the core's margin for what the rules leave out.
+    """
+    low = sum(share * core.timing[kind].low for kind, share in core.mix.items())
+    high = sum(share * core.timing[kind].high for kind, share in core.mix.items())
+    return Interval(low, high * (1 + core.margin.high))
+
+
+def wait_cycles(setting: Setting, weight_bytes: NDArray[np.int64]) -> tuple[Any, Any]:
+    """Cycles that reading these bytes of weights waits, the low and the high bound."""
+    memory = setting.board.memories[setting.weights]
+    lines = weight_bytes / memory.line_bytes
+    return lines * memory.wait_cycles.low, lines * memory.wait_cycles.high
+
+
+def simulate(model: Int8Model, utterances: Iterable[NDArray[Any]], setting: Setting) -> Simulation:
+    """Decodes utterances frame by frame as a stream would, and says what it costs.
+
+    Args:
+        model: the int8 model.
+        utterances: encoder frames [T, enc_hidden] of each.
+        setting: core, board, clock, memory.
+
+    Raises:
+        ValueError: no frames, or as ``rnnt_greedy``, with the utterance's number.
+    """
+    core, config = setting.core, model.config
+    hyps, parts, lengths = [], [], []
+    counters = SaturationCounters()
+    for index, enc in enumerate(utterances):
+        try:
+            rnnt_greedy(model, enc, counters=counters)
+            hyp, _, events = operations.watch(model, enc, config.max_symbols)
+        except ValueError as error:
+            raise ValueError(f"utterance {index}: {error}") from None
+        hyps.append(hyp)
+        parts.append(events)
+        lengths.append(len(enc))
+    if not sum(lengths):
+        raise ValueError("there are 0 encoder frames, wanted at least 1")
+    events = operations.Events.joined(parts)
+    shape = Shape.of(model, setting.gate_table)
+    work = operations.work(shape, events)
+    counts = operations.operations(shape, events, core.kernels)
+    instructions = operations.instructions(counts, core.instructions)
+    each = cycles_per_instruction(core)
+    wait_low, wait_high = wait_cycles(setting, work["weight_bytes"])
+    return Simulation(
+        setting=setting,
+        hyps=hyps,
+        lengths=lengths,
+        work=work,
+        instructions=instructions,
+        cycles_low=instructions * each.low + wait_low,
+        cycles_high=instructions * each.high + wait_high,
+        flash={"model": shape.stored_bytes, "code": round(core.code_bytes.high)},
+        ram={
+            "state": state_bytes(config),
+            "scratch": scratch_bytes(config),
+            "stack": round(core.stack_bytes.high),
+        },
+        saturation=counters.as_dict(),
+    )
