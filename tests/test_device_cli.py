@@ -10,6 +10,7 @@ from mcu import need_mcu
 from models import quantized, random_enc, random_float_model
 
 import pkrnnt
+from pkrnnt import rnnt_greedy
 from pkrnnt.cli import main
 from pkrnnt.dataset import bundled
 from pkrnnt.device import verify
@@ -136,7 +137,9 @@ def test_simulate_table_json_and_plot(tmp_path, capsys, digits, few, digits_utte
     assert png.read_bytes().startswith(b"\x89PNG")
 
 
-def test_simulate_compares_models_and_tables(tmp_path, capsys, digits, few, digits_int8):
+def test_simulate_compares_models_and_tables(
+    tmp_path, capsys, digits, few, digits_int8, digits_utterances
+):
     other = tmp_path / "other.safetensors"
     pkrnnt.save(digits_int8, other)
     out_json = tmp_path / "c.json"
@@ -158,9 +161,13 @@ def test_simulate_compares_models_and_tables(tmp_path, capsys, digits, few, digi
     assert [(c["label"], c["gate_table"]) for c in columns] == [
         ("digits", True), ("digits", False), ("other", True), ("other", False)
     ]  # fmt: skip
-    assert {column["agreement"] for column in columns} == {3}
+    float_model = pkrnnt.load(DIGITS / "float.safetensors")
+    pairs = [(rnnt_greedy(float_model, e), rnnt_greedy(digits_int8, e)) for e in digits_utterances[:3]]
+    same = sum((a.tokens, a.frames) == (b.tokens, b.frames) for a, b in pairs)
+    for column in columns:
+        assert column["agreement"] == {"named": "float", "tokens": 3, "frames": same}
     with_table, without = columns[:2]
-    assert with_table["flash_bytes"]["model"] < without["flash_bytes"]["model"]
+    assert sum(with_table["flash_bytes"].values()) < sum(without["flash_bytes"].values())
     assert with_table["instructions"] < without["instructions"]
     assert with_table["ram_bytes"] == without["ram_bytes"]
     assert main(["simulate", digits, few, "--core", "cortex-m4", "--compare"]) == 0

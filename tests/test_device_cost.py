@@ -19,7 +19,7 @@ from pkrnnt.device.simulation import Setting, cycles_per_instruction, simulate
 BOARDS = names("boards")
 
 
-def setting(core="cortex-m4", board=None, clock=64.0, weights="sram", gate_table=True, seconds=0.04):
+def setting(core="cortex-m4", board=None, clock=60.0, weights="sram", gate_table=True, seconds=0.04):
     return Setting(
         load_core(core), load_board(board or load_core(core).board), clock, weights, gate_table, seconds
     )
@@ -167,7 +167,9 @@ def test_waits_latency_deadlines_and_energy(digits_int8, digits_utterances):
 
 def test_memory_is_added_up(digits_int8, digits_utterances):
     one = simulate(digits_int8, digits_utterances[:1], setting(weights="flash"))
-    assert one.flash["model"] == Shape.of(digits_int8, True).stored_bytes
+    model = Shape.of(digits_int8, True).stored_bytes
+    assert one.flash["weights"] + one.flash["tables"] == model
+    assert one.flash["tables"] == 28 * 384 * 2
     assert sum(one.flash.values()) <= 140_000
     # h, c twice, the projection, the token and two flags; logits, wide x, gates, projection, hidden
     assert one.ram["state"] == 2 * 96 * 3 + 96 * 2 + 4 + 4
@@ -182,7 +184,8 @@ def test_memory_is_added_up(digits_int8, digits_utterances):
         f"needs {ram} bytes of RAM, nrf52840 has 2000",
     ]  # fmt: skip
     in_ram = replace(one, setting=replace(one.setting, board=tiny, weights="sram"))
-    assert in_ram.misfits() == [f"needs {ram + one.flash['model']} bytes of RAM, nrf52840 has 2000"]
+    # A copy in RAM leaves the original in flash.
+    assert in_ram.misfits()[1:] == [f"needs {ram + model} bytes of RAM, nrf52840 has 2000"]
 
 
 def test_saturation_is_counted(digits_int8, digits_utterances):
@@ -298,6 +301,10 @@ def test_settings_that_cannot_be(tmp_path):
         load_core("cortex-m99")
     with pytest.raises(ValueError, match=r"board is 'arduino', wanted one of"):
         load_board("arduino")
+    with pytest.raises(ValueError, match="board nrf52840 has a cortex-m4, wanted one with a cortex-m55"):
+        setting("cortex-m55", "nrf52840")
+    with pytest.raises(ValueError, match="clock_mhz is 65, wanted at most the 64 of nrf52840"):
+        setting(clock=65.0)
     with pytest.raises(FileNotFoundError, match=r"none\.toml"):
         load_core(tmp_path / "none.toml")
     with pytest.raises(

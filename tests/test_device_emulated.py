@@ -20,7 +20,7 @@ HARNESS_FRAME = 32
 
 
 def setting(core, gate_table=True):
-    return Setting(load_core(core), load_board(load_core(core).board), 64, "sram", gate_table, 0.04)
+    return Setting(load_core(core), load_board(load_core(core).board), 60, "sram", gate_table, 0.04)
 
 
 @pytest.mark.parametrize("gate_table", [True, False])

@@ -16,12 +16,13 @@ from pkrnnt.dataset import Utterances, bundled, load_utterances
 from pkrnnt.device.cores import load_board, load_core
 from pkrnnt.device.export import c_sources, write_sources
 from pkrnnt.device.plot import latency_png
-from pkrnnt.device.report import Column, assumptions, table, to_json
+from pkrnnt.device.report import Agreement, Column, assumptions, table, to_json
 from pkrnnt.device.shape import Shape, gate_table_is_smaller, scratch_bytes, state_bytes
 from pkrnnt.device.simulation import Setting
 from pkrnnt.device.simulation import simulate as simulate_setting
 from pkrnnt.device.verify import check_host, emulate
 from pkrnnt.greedy import rnnt_greedy
+from pkrnnt.hypothesis import Hypothesis
 from pkrnnt.model import Int8Model
 from pkrnnt.storage import load, write_atomically
 
@@ -193,26 +194,30 @@ def _columns(options: argparse.Namespace, first: Int8Model) -> list[Column]:
     right, named = None, "the first column"
     if options.float is not None:
         judge = load(options.float)
-        right, named = (
-            [rnnt_greedy(judge, enc).tokens for enc in tqdm(frames, delay=2, leave=False)],
-            "float",
-        )
+        right, named = [rnnt_greedy(judge, enc) for enc in tqdm(frames, delay=2, leave=False)], "float"
+    compared = options.float is not None or options.compare is not None
     columns = []
     for path, model, setting in asked:
         shown = tqdm(frames, desc=setting.core.name, delay=2, leave=False)
         found = simulate_setting(model, shown, setting)
-        tokens = [hyp.tokens for hyp in found.hyps]
-        right = tokens if right is None else right
-        same = sum(here == there for here, there in zip(tokens, right, strict=True))
-        compared = options.float is not None or options.compare is not None
+        right = found.hyps if right is None else right
         columns.append(
             Column(
                 label="" if options.compare is None else Path(path).stem,
                 simulation=found,
-                agreement=(same, named) if compared else None,
+                agreement=_agreement(found.hyps, right, named) if compared else None,
                 emulated=emulate(model, setting.gate_table, frames, setting.core)
                 if options.emulate
                 else None,
             )
         )
     return columns
+
+
+def _agreement(found: list[Hypothesis], right: list[Hypothesis], named: str) -> Agreement:
+    pairs = list(zip(found, right, strict=True))
+    return Agreement(
+        named,
+        tokens=sum(a.tokens == b.tokens for a, b in pairs),
+        frames=sum((a.tokens, a.frames) == (b.tokens, b.frames) for a, b in pairs),
+    )

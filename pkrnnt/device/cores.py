@@ -104,6 +104,7 @@ class Board:
     name: str
     core: str
     clock_mhz: float
+    """the highest; wait cycles hold there"""
     flash_bytes: Figure
     ram_bytes: Figure
     memories: Mapping[str, Memory]

@@ -14,13 +14,23 @@ from pkrnnt.device.verify import Emulated
 
 
 @dataclass(frozen=True)
+class Agreement:
+    """How many utterances are those of another decoder."""
+
+    named: str
+    tokens: int
+    """utterances with the same tokens"""
+    frames: int
+    """utterances with the same tokens on the same frames"""
+
+
+@dataclass(frozen=True)
 class Column:
     """One simulation of a report."""
 
     label: str
     simulation: Simulation
-    agreement: tuple[int, str] | None = None
-    """how many utterances have the tokens of what is named"""
+    agreement: Agreement | None = None
     emulated: Emulated | None = None
 
 
@@ -50,6 +60,7 @@ def _rows(column: Column) -> dict[str, str]:
         "board": setting.board.name,
         "clock": f"{setting.clock_mhz:g} MHz",
         "weights in": setting.weights,
+        "granularity": one.granularity,
         "gate table": "yes" if setting.gate_table else "no",
         "frames of": f"{setting.frame_seconds * 1e3:g} ms",
         "multiply-accumulates a frame": _number(macs / frames),
@@ -70,7 +81,7 @@ def _rows(column: Column) -> dict[str, str]:
         )
         + f" of {frames}",
         "flash": f"{sum(one.flash.values()):,} bytes",
-        "  model, code": " + ".join(f"{value:,}" for value in one.flash.values()),
+        "  weights, tables, code": " + ".join(f"{value:,}" for value in one.flash.values()),
         "RAM": f"{sum(one.ram.values()):,} bytes",
         "  state, scratch, stack": " + ".join(f"{value:,}" for value in one.ram.values()),
         "weights read a second": f"{_number(one.weight_bytes_per_second() / 1e3)} kB",
@@ -78,11 +89,12 @@ def _rows(column: Column) -> dict[str, str]:
         "saturated gates": f"{one.saturation['gate']['saturated']:,}",
         "saturated elsewhere": f"{_saturated_elsewhere(one):,}",
     }
-    for misfit in one.misfits():
-        rows["DOES NOT FIT"] = misfit
+    if one.misfits():
+        rows["DOES NOT FIT"] = "; ".join(one.misfits())
     if column.agreement is not None:
-        count, of = column.agreement
-        rows[f"utterances with the tokens of {of}"] = f"{count} of {len(one.lengths)}"
+        found = column.agreement
+        rows[f"utterances with the tokens of {found.named}"] = f"{found.tokens} of {len(one.lengths)}"
+        rows["  and its frames"] = f"{found.frames} of {len(one.lengths)}"
     if column.emulated is not None:
         rows |= _emulated_rows(one, column.emulated)
     return rows
@@ -172,6 +184,7 @@ def _column_json(column: Column) -> dict[str, Any]:
         "board": setting.board.name,
         "clock_mhz": setting.clock_mhz,
         "weights": setting.weights,
+        "granularity": one.granularity,
         "gate_table": setting.gate_table,
         "frame_ms": setting.frame_seconds * 1e3,
         "frames": len(one.instructions),
@@ -189,8 +202,7 @@ def _column_json(column: Column) -> dict[str, Any]:
         "weight_bytes_per_second": one.weight_bytes_per_second(),
         "microjoules_per_second": _pair(one.microjoules_per_second()),
         "saturation": one.saturation,
-        "agreement": None if column.agreement is None else column.agreement[0],
-        "agreement_with": None if column.agreement is None else column.agreement[1],
+        "agreement": None if column.agreement is None else asdict(column.agreement),
         "emulated": None if column.emulated is None else asdict(column.emulated),
         "by_frame": {
             "instructions": np.round(one.instructions).astype(int).tolist(),

@@ -64,10 +64,15 @@ class Shape:
         return 8 * self.config.pred_hidden if self.gate_table else self.config.embed_dim
 
     @property
+    def table_bytes(self) -> int:
+        """of the gate table or the embedding"""
+        return self.table_rows * self.lookup_bytes
+
+    @property
     def stored_bytes(self) -> int:
-        """of the model's arrays in flash"""
+        """of all arrays of the model in flash"""
         matrices = (*self.prediction, self.enc, self.out)
-        return self.table_rows * self.lookup_bytes + sum(matrix.stored_bytes for matrix in matrices)
+        return self.table_bytes + sum(matrix.stored_bytes for matrix in matrices)
 
 
 def gate_table_is_smaller(model: Int8Model) -> bool:

@@ -47,9 +47,18 @@ class Setting:
                 f"weights are to lie in {self.weights!r}, wanted one of the memories "
                 f"{sorted(self.board.memories)} of {self.board.name}"
             )
+        if self.board.core != self.core.name:
+            raise ValueError(
+                f"board {self.board.name} has a {self.board.core}, wanted one with a {self.core.name}"
+            )
         for name, value in (("clock_mhz", self.clock_mhz), ("frame_seconds", self.frame_seconds)):
             if not (np.isfinite(value) and value > 0):
                 raise ValueError(f"{name} is {value}, wanted a finite number above 0")
+        if self.clock_mhz > self.board.clock_mhz:
+            raise ValueError(
+                f"clock_mhz is {self.clock_mhz:g}, wanted at most the {self.board.clock_mhz:g} of "
+                f"{self.board.name}"
+            )
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,8 @@ class Simulation:
     """What decoding some utterances costs. Arrays have one entry a frame, utterance after utterance."""
 
     setting: Setting
+    granularity: str
+    """of the model's requantization, ``"row"`` or ``"gate"``"""
     hyps: list[Hypothesis]
     lengths: list[int]
     """frames of each utterance"""
@@ -66,7 +77,7 @@ class Simulation:
     cycles_low: NDArray[np.float64]
     cycles_high: NDArray[np.float64]
     flash: dict[str, int]
-    """bytes of the model's arrays, ``model``, and of ``code``"""
+    """bytes of ``weights``, of ``tables`` (gate table or embedding) and of ``code``"""
     ram: dict[str, int]
     """bytes of ``state`` (a stream), ``scratch`` and ``stack``"""
     saturation: dict[str, dict[str, int]]
@@ -116,8 +127,9 @@ class Simulation:
     def misfits(self) -> list[str]:
         """What does not fit the board's memories."""
         board = self.setting.board
-        in_flash = sum(self.flash.values()) if self.setting.weights != "sram" else self.flash["code"]
-        in_ram = sum(self.ram.values()) + (self.flash["model"] if self.setting.weights == "sram" else 0)
+        model = self.flash["weights"] + self.flash["tables"]
+        copied = model if self.setting.weights == "sram" else 0
+        in_flash, in_ram = self.flash["code"] + model, sum(self.ram.values()) + copied
         return [
             f"needs {needed} bytes of {what}, {board.name} has {figure.high:.0f}"
             for what, needed, figure in (
@@ -179,13 +191,18 @@ def simulate(model: Int8Model, utterances: Iterable[NDArray[Any]], setting: Sett
     wait_low, wait_high = wait_cycles(setting, work["weight_bytes"])
     return Simulation(
         setting=setting,
+        granularity=model.quantization.granularity,
         hyps=hyps,
         lengths=lengths,
         work=work,
         instructions=instructions,
         cycles_low=instructions * each.low + wait_low,
         cycles_high=instructions * each.high + wait_high,
-        flash={"model": shape.stored_bytes, "code": round(core.code_bytes.high)},
+        flash={
+            "weights": shape.stored_bytes - shape.table_bytes,
+            "tables": shape.table_bytes,
+            "code": round(core.code_bytes.high),
+        },
         ram={
             "state": state_bytes(config),
             "scratch": scratch_bytes(config),

@@ -48,7 +48,7 @@ int main(void)
     EXPECT(memcmp(&before, &state, sizeof state) == 0);
 
     /* Two streams a frame at a time, in turns, over one scratch that is overwritten in between. */
-    pkrnnt_decode_init(&state);
+    pkrnnt_decode_reset(&state);
     pkrnnt_decode_init(&other);
     {
         int32_t found[2] = {0, 0};

@@ -32,8 +32,14 @@ typedef struct {
     int8_t hidden[PKRNNT_JOINT_HIDDEN];
 } pkrnnt_scratch;
 
-/* Starts a stream, or starts it again. */
+/* Starts a stream. */
 void pkrnnt_decode_init(pkrnnt_state *state);
+
+/* Puts a stream back to its start. */
+static inline void pkrnnt_decode_reset(pkrnnt_state *state)
+{
+    pkrnnt_decode_init(state);
+}
 
 /* Decodes the next frames of a stream; any chunking gives the same tokens.
  *
