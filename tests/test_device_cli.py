@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 from conftest import DIGITS
 from mcu import need_mcu
-from models import quantized, random_enc, random_float_model
+from models import one_hot, quantized, random_enc, random_float_model, script_model
 
 import pkrnnt
 from pkrnnt import rnnt_greedy
 from pkrnnt.cli import main
 from pkrnnt.dataset import bundled
 from pkrnnt.device import verify
+from pkrnnt.device.cores import load_board, load_core
+from pkrnnt.device.plot import latency_png
+from pkrnnt.device.simulation import Setting, simulate
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,7 @@ def test_export_without_a_table(tmp_path, capsys, digits, few):
     out = capsys.readouterr().out
     assert "3 utterances" in out
     assert "without gate table" in out
-    assert "109,500 bytes" in out
+    assert "109,700 bytes" in out
 
 
 def test_export_writes_nothing_that_gives_other_bytes(tmp_path, capsys, monkeypatch, digits, few):
@@ -80,6 +83,9 @@ def test_what_export_refuses(tmp_path, capsys, monkeypatch, digits):
     plain = str(tmp_path / "plain.safetensors")
     assert main(["export", plain, "-o", str(tmp_path / "f"), "--vocabulary"]) == 2
     assert "the model has no vocabulary" in capsys.readouterr().err
+    np.savez(tmp_path / "none.npz", enc=np.zeros((0, 4), np.float32), enc_offsets=[0, 0])
+    assert main(["export", plain, "-o", str(tmp_path / "f"), "--check", str(tmp_path / "none.npz")]) == 2
+    assert "none.npz holds 0 encoder frames, wanted at least 1 to check" in capsys.readouterr().err
     assert main(["export", plain, "-o", str(tmp_path / "f"), "--check"]) == 2
     assert "encoder frames have shape" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
@@ -135,6 +141,21 @@ def test_simulate_table_json_and_plot(tmp_path, capsys, digits, few, digits_utte
     assert 0 < first["real_time_factor"][0] < first["real_time_factor"][1] < 0.1
     assert values["sources"]
     assert png.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plot_of_any_pieces(tmp_path):
+    """Mathematics in TeX, half a surrogate pair, a space: drawn as they are."""
+    pieces = ["$", "\\frac", "$", "\ud800", " "]
+    rules = {(kind, last): kind for kind in range(5) for last in range(-1, 5) if kind != last}
+    float_model = script_model(rules, 5, 5, max_symbols=1, frame_seconds=0.04, vocabulary=pieces)
+    enc = one_hot([0, 1, 2, 3, 4, 0, 1], 5)
+    model = quantized(float_model, enc)
+    where = Setting(load_core("cortex-m4"), load_board("nrf52840"), 64, "flash", True, 0.04)
+    found = simulate(model, [enc, enc[:0]], where)
+    assert found.hyps[0].tokens == [0, 1, 2, 3, 4, 0, 1]
+    assert latency_png(found, model.config, 0).startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="utterance 1 has 0 frames, wanted at least 1 to draw"):
+        latency_png(found, model.config, 1)
 
 
 def test_simulate_compares_models_and_tables(
@@ -235,6 +256,16 @@ def test_what_simulate_refuses(tmp_path, capsys, monkeypatch, digits, few):
     for arguments, message in cases.items():
         assert main(["simulate", digits, few, *arguments, "--json", str(tmp_path / "x.json")]) == 2
         assert message in capsys.readouterr().err
+    same = str(tmp_path / "same")
+    assert main(["simulate", digits, few, "--core", "cortex-m4", "--json", same, "--plot", same]) == 2
+    assert "--json and --plot are both" in capsys.readouterr().err
+    assert main(["simulate", digits, few, "--core", "cortex-m4", "--float", digits]) == 2
+    assert "digits.safetensors: an int8 model, wanted a float one" in capsys.readouterr().err
+    pkrnnt.save(random_float_model(1), tmp_path / "narrow.safetensors")
+    narrow = str(tmp_path / "narrow.safetensors")
+    assert main(["simulate", digits, few, "--core", "cortex-m4", "--float", narrow]) == 2
+    assert "narrow.safetensors: takes frames of 4 values, wanted 128" in capsys.readouterr().err
+    (tmp_path / "narrow.safetensors").unlink()
     assert main(["simulate", str(DIGITS / "float.safetensors"), few, "--core", "cortex-m4"]) == 2
     assert "a float model, wanted an int8 one" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

@@ -18,7 +18,7 @@ from pkrnnt.device import toolchain
 from pkrnnt.device.cores import load_core
 from pkrnnt.device.export import c_sources, runtime, write_sources
 from pkrnnt.device.probe import Device, differences
-from pkrnnt.device.shape import Shape, gate_table_is_smaller
+from pkrnnt.device.shape import Shape, gate_table_is_smaller, vocabulary_bytes
 
 HERE = Path(__file__).parent
 
@@ -205,7 +205,28 @@ def test_stored_bytes_are_those_of_the_arrays(digits_int8, gate_table):
         count = int(np.prod([int(size) for size in shape.split(" * ")]))
         assert len(re.findall(r"-?\d+|INT32_MIN", values.replace("INT32_MIN", "0"))) == count, name
         total += count * {"int8": 1, "int16": 2, "int32": 4}[kind]
-    assert total == Shape.of(digits_int8, gate_table).stored_bytes
+    structures = Shape.of(digits_int8, gate_table).stored_bytes - total
+    assert structures == 200  # five or six matrices of 24 bytes, and what holds them
+
+
+@pytest.mark.parametrize("vocabulary", [True, False])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_bytes_in_flash_are_those_that_the_compiler_needs(tmp_path, layers, vocabulary):
+    need_mcu()
+    pieces = ["a", "word", "\u2581\u00fc\u00fc", "three", "seven77", ""]
+    tensors = random_tensors(np.random.default_rng(7), layers=layers, hidden=12, joint=8)
+    model = quantized(pkrnnt.FloatModel.from_tensors(tensors, vocabulary=pieces))
+    for name, text in c_sources(model, vocabulary=vocabulary).items():
+        (tmp_path / name).write_text(text)
+    flags = ["-mthumb", "-mcpu=cortex-m4", "-O2", "-c"]
+    subprocess.run([toolchain.CROSS_COMPILER, *flags, "pkrnnt_model.c"], cwd=tmp_path, check=True)
+    listed = subprocess.run(
+        [toolchain.SIZE, "pkrnnt_model.o"], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout.splitlines()[1]
+    found = sum(map(int, listed.split()[:3]))
+    wanted = Shape.of(model, gate_table_is_smaller(model)).stored_bytes
+    wanted += vocabulary_bytes(model.config) if vocabulary else 0
+    assert wanted - (8 if vocabulary else 0) <= found <= wanted + 4  # equal strings are merged
 
 
 def test_the_same_model_gives_the_same_files(tmp_path, digits_int8):
@@ -217,6 +238,16 @@ def test_the_same_model_gives_the_same_files(tmp_path, digits_int8):
     assert written == first
     assert digits_int8.digest in written["README.md"]
     assert "$" not in written["README.md"]
+
+
+def test_the_readmes_example_compiles(tmp_path):
+    sources = c_sources(quantized(random_float_model(1)))
+    [code] = re.findall(r"```c\n(.*?)```", sources["README.md"], re.DOTALL)
+    for name, text in {**sources, "example.c": code}.items():
+        (tmp_path / name).write_text(text)
+    subprocess.run(["cc", *toolchain.STANDARD, "-c", "example.c"], cwd=tmp_path, check=True)
+    listed = set(re.findall(r"`(pkrnnt_\w+)\.h`", sources["README.md"]))
+    assert listed == {name[:-2] for name in sources if name.endswith(".h")}
 
 
 def test_nothing_is_half_written(tmp_path):

@@ -15,15 +15,21 @@ from pkrnnt.console import DIFFERENT, DONE, say
 from pkrnnt.dataset import Utterances, bundled, load_utterances
 from pkrnnt.device.cores import load_board, load_core
 from pkrnnt.device.export import c_sources, write_sources
-from pkrnnt.device.plot import latency_png
+from pkrnnt.device.plot import check_plot, latency_png
 from pkrnnt.device.report import Agreement, Column, assumptions, table, to_json
-from pkrnnt.device.shape import Shape, gate_table_is_smaller, scratch_bytes, state_bytes
+from pkrnnt.device.shape import (
+    Shape,
+    gate_table_is_smaller,
+    scratch_bytes,
+    state_bytes,
+    vocabulary_bytes,
+)
 from pkrnnt.device.simulation import Setting
 from pkrnnt.device.simulation import simulate as simulate_setting
 from pkrnnt.device.verify import check_host, emulate
 from pkrnnt.greedy import rnnt_greedy
 from pkrnnt.hypothesis import Hypothesis
-from pkrnnt.model import Int8Model
+from pkrnnt.model import FloatModel, Int8Model
 from pkrnnt.storage import load, write_atomically
 
 FRAMES = "frames as for decode (default: the bundled digits evaluation frames)"
@@ -117,6 +123,17 @@ def _int8_model(path: str) -> Int8Model:
     return model
 
 
+def _float_model(path: str, like: Int8Model) -> FloatModel:
+    model = load(path)
+    if not isinstance(model, FloatModel):
+        raise ValueError(f"{path}: an int8 model, wanted a float one")
+    if model.config.enc_hidden != like.config.enc_hidden:
+        raise ValueError(
+            f"{path}: takes frames of {model.config.enc_hidden} values, wanted {like.config.enc_hidden}"
+        )
+    return model
+
+
 def _gate_table(option: str, model: Int8Model) -> bool:
     return gate_table_is_smaller(model) if option == "auto" else option == "on"
 
@@ -132,6 +149,8 @@ def export(options: argparse.Namespace) -> int:
     sources = c_sources(model, gate_table=gate_table, vocabulary=options.vocabulary)
     if options.check is not None:
         frames = _frames(options.check, model)
+        if not frames.frames:
+            raise ValueError(f"{options.check} holds 0 encoder frames, wanted at least 1 to check")
         different = check_host(model, sources, frames)
         if different:
             say("\n".join(["nothing written: the C decoder gives other bytes", *different]))
@@ -140,6 +159,8 @@ def export(options: argparse.Namespace) -> int:
     write_sources(options.output, sources)
     say(f"{options.output}: {len(sources)} files, {'with' if gate_table else 'without'} gate table")
     say(f"  model in flash {Shape.of(model, gate_table).stored_bytes:9,} bytes")
+    if options.vocabulary:
+        say(f"  vocabulary     {vocabulary_bytes(model.config):9,} bytes at most")
     say(f"  state          {state_bytes(model.config):9,} bytes a stream")
     say(f"  scratch        {scratch_bytes(model.config):9,} bytes")
     return DONE
@@ -148,7 +169,12 @@ def export(options: argparse.Namespace) -> int:
 def simulate(options: argparse.Namespace) -> int:
     """Runs ``pkrnnt simulate``."""
     model = _int8_model(options.model)
-    columns = _columns(options, model)
+    frames = _frames(options.frames, model)
+    if options.plot is not None:
+        check_plot(list(map(len, frames)), options.utterance)
+        if options.json is not None and Path(options.json).resolve() == Path(options.plot).resolve():
+            raise ValueError(f"--json and --plot are both {options.plot}, wanted two files")
+    columns = _columns(options, model, frames)
     files: dict[str | os.PathLike[str], bytes] = {}
     if options.json:
         files[options.json] = (json.dumps(to_json(columns), indent=1) + "\n").encode()
@@ -182,8 +208,7 @@ def _settings(options: argparse.Namespace, model: Int8Model, path: str) -> Itera
             yield Setting(core, board, clock, weights, gate_table, seconds)
 
 
-def _columns(options: argparse.Namespace, first: Int8Model) -> list[Column]:
-    frames = _frames(options.frames, first)
+def _columns(options: argparse.Namespace, first: Int8Model, frames: Utterances) -> list[Column]:
     paths = [options.model, *(options.compare or ())]
     models = [first, *(_int8_model(path) for path in paths[1:])]
     asked = [
@@ -193,7 +218,7 @@ def _columns(options: argparse.Namespace, first: Int8Model) -> list[Column]:
     ]
     right, named = None, "the first column"
     if options.float is not None:
-        judge = load(options.float)
+        judge = _float_model(options.float, first)
         right, named = [rnnt_greedy(judge, enc) for enc in tqdm(frames, delay=2, leave=False)], "float"
     compared = options.float is not None or options.compare is not None
     columns = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ else:
     import tomli as tomllib
 
 KERNELS = ("scalar", "dsp", "mve")
+LARGEST = 2**40
 
 OPERATIONS = {
     "scalar": ("pass", "step", "tail", "rest"),
@@ -85,7 +85,8 @@ class Core:
     timing: Mapping[str, Figure]
     """cycles of an instruction of each kind, without wait states"""
     margin: Figure
-    """share of the cycles that the rules leave out: contention, stalls"""
+    """how far cycles may lie outside the rules over the mix, as shares: ``low`` below, where other models
+    execute other mixes; ``high`` above, for that and for what rules leave out, contention and stalls"""
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,10 @@ class Memory:
     """Where weights may lie: how long reading a line takes beyond a cycle a load."""
 
     line_bytes: int
+    lines_held: int
+    """lines that stay at hand: of a cache, or 1 of a read buffer"""
     wait_cycles: Figure
-    """a line, at the board's clock; low is what prefetching and caches may hide at best"""
+    """a line, at the board's highest clock; low is what prefetching and caches may hide at best"""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class Board:
     name: str
     core: str
     clock_mhz: float
-    """the highest; wait cycles hold there"""
+    """the highest"""
     flash_bytes: Figure
     ram_bytes: Figure
     memories: Mapping[str, Memory]
@@ -121,15 +124,14 @@ class _Table:
             raise FormatError(f"{where} is {values!r}, wanted a table")
         self.where, self.values = where, dict(values)
 
-    def take(self, key: str, kind: type, default: Any = None) -> Any:
-        if key not in self.values and default is not None:
-            return default
+    def take(self, key: str, kind: type, least: int = 0) -> Any:
         value = self.values.pop(key, None)
         wanted = (int, float) if kind is float else kind
         if not isinstance(value, wanted) or isinstance(value, bool):
             raise FormatError(f"{self.where}: {key} is {value!r}, wanted {kind.__name__}")
-        if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
-            raise FormatError(f"{self.where}: {key} is {value}, wanted a number of at least 0")
+        if isinstance(value, int | float) and not least <= value < LARGEST:
+            shown = str(value)[:40]
+            raise FormatError(f"{self.where}: {key} is {shown}, wanted at least {least}, below 2^40")
         return value
 
     def table(self, key: str) -> _Table:
@@ -166,7 +168,7 @@ def _read(folder: str, name: str | os.PathLike[str]) -> _Table:
         raise ValueError(f"{folder[:-1]} is {text!r}, wanted one of {known} or the path of a .toml file")
     try:
         return _Table(text, tomllib.loads(data.decode()))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError, and numbers of too many digits
         raise FormatError(f"{text}: not a TOML file: {error}") from None
 
 
@@ -204,7 +206,7 @@ def load_core(name: str | os.PathLike[str]) -> Core:
         emulator=Emulator(
             machine=emulator.take("machine", str),
             **{
-                key: emulator.take(key, int)
+                key: emulator.take(key, int, least=int(key == "clock_hz"))
                 for key in ("clock_hz", "flash_origin", "flash_bytes", "ram_origin", "ram_bytes")
             },
         ),
@@ -224,6 +226,8 @@ def load_core(name: str | os.PathLike[str]) -> Core:
     total = sum(core.mix.values())
     if not 0.99 < total < 1.01:
         raise FormatError(f"{top.where}: the shares of mix add up to {total:g}, wanted 1")
+    if not sum(share * core.timing[kind].low for kind, share in core.mix.items()) > 0:
+        raise FormatError(f"{top.where}: the instructions of mix take 0 cycles, wanted more")
     return core
 
 
@@ -234,10 +238,11 @@ def load_board(name: str | os.PathLike[str]) -> Board:
     memories = {}
     for key in list(memory.values):
         entry = memory.table(key)
-        memories[key] = Memory(entry.take("line_bytes", int), entry.figure("wait_cycles"))
-        if not memories[key].line_bytes:
-            raise FormatError(f"{entry.where}: line_bytes is 0, wanted at least 1")
+        line, held = (entry.take(size, int, least=1) for size in ("line_bytes", "lines_held"))
+        memories[key] = Memory(line, held, entry.figure("wait_cycles"))
         entry.end()
+    if not memories:
+        raise FormatError(f"{memory.where} is empty, wanted at least one memory for weights")
     board = Board(
         name=top.take("name", str),
         core=top.take("core", str),

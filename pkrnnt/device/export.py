@@ -11,7 +11,14 @@ from string import Template
 import numpy as np
 from numpy.typing import NDArray
 
-from pkrnnt.device.shape import Shape, gate_table_is_smaller, scratch_bytes, state_bytes, wide_words
+from pkrnnt.device.shape import (
+    Shape,
+    gate_table_is_smaller,
+    scratch_bytes,
+    state_bytes,
+    vocabulary_bytes,
+    wide_words,
+)
 from pkrnnt.kernels.linear import Linear
 from pkrnnt.model import Int8Model
 from pkrnnt.storage import write_atomically
@@ -188,6 +195,7 @@ def c_sources(
         raise ValueError("the model has no vocabulary to export, wanted one with token pieces")
     if gate_table is None:
         gate_table = gate_table_is_smaller(model)
+    words = vocabulary_bytes(model.config) if vocabulary else 0
     readme = (resources.files("pkrnnt.device") / "runtime" / "README.md.in").read_text()
     return {
         **runtime(),
@@ -196,7 +204,7 @@ def c_sources(
         "README.md": Template(readme).substitute(
             digest=model.digest,
             gate_table="with" if gate_table else "without",
-            model_bytes=Shape.of(model, gate_table).stored_bytes,
+            model_bytes=Shape.of(model, gate_table).stored_bytes + words,
             state_bytes=state_bytes(model.config),
             scratch_bytes=scratch_bytes(model.config),
         ),

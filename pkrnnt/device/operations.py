@@ -16,6 +16,7 @@ from pkrnnt.model import Int8Model
 
 BLOCK = 32  # rows between sums and requantization in the runtime
 LANES = 4  # of a vector of MVE
+LOADED_BYTES = {"scalar": 1, "dsp": 4, "mve": 16}  # of weights by a load of each kind of kernels
 ROWS = 4  # that the scalar and the DSP kernels take at a time
 
 

@@ -81,9 +81,9 @@ def _rows(column: Column) -> dict[str, str]:
         )
         + f" of {frames}",
         "flash": f"{sum(one.flash.values()):,} bytes",
-        "  weights, tables, code": " + ".join(f"{value:,}" for value in one.flash.values()),
+        f"  {', '.join(one.flash)}": " + ".join(f"{value:,}" for value in one.flash.values()),
         "RAM": f"{sum(one.ram.values()):,} bytes",
-        "  state, scratch, stack": " + ".join(f"{value:,}" for value in one.ram.values()),
+        f"  {', '.join(one.ram)}": " + ".join(f"{value:,}" for value in one.ram.values()),
         "weights read a second": f"{_number(one.weight_bytes_per_second() / 1e3)} kB",
         "energy a second of audio": _interval(one.microjoules_per_second(), " uJ"),
         "saturated gates": f"{one.saturation['gate']['saturated']:,}",
@@ -152,7 +152,7 @@ def assumptions(columns: Sequence[Column]) -> list[str]:
                 for kind, share in core.mix.items()
                 if share
             ),
-            (f"{core.name}: share of cycles that the rules leave out", core.margin),
+            (f"{core.name}: share of cycles below and above the rules", core.margin),
             (f"{board.name}: cycles to wait a {memory.line_bytes}-byte line", memory.wait_cycles),
             (f"{board.name}: uA/MHz", board.microamps_per_mhz),
             (f"{board.name}: volts", board.volts),

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pkrnnt.model import Config, Int8Model
 
 BYTES_PER_ROW = 9  # of a matrix beside its weights: bias, multiplier and shift
+MATRIX_BYTES = 24  # of pkrnnt_matrix on a 32-bit core
+LAYER_BYTES = 2 * MATRIX_BYTES + 36  # of pkrnnt_lstm_layer
+MODEL_BYTES = 12 + 3 * MATRIX_BYTES + 32  # of pkrnnt_prediction and pkrnnt_joint
 
 
 def _aligned(size: int) -> int:
@@ -69,15 +72,26 @@ class Shape:
         return self.table_rows * self.lookup_bytes
 
     @property
+    def matrices(self) -> tuple[Matrix, ...]:
+        """all of them"""
+        return (*self.prediction, self.enc, self.out)
+
+    @property
     def stored_bytes(self) -> int:
-        """of all arrays of the model in flash"""
-        matrices = (*self.prediction, self.enc, self.out)
-        return self.table_bytes + sum(matrix.stored_bytes for matrix in matrices)
+        """of the model in flash: all arrays, and the structures that point to them"""
+        structures = MODEL_BYTES + self.config.pred_layers * LAYER_BYTES
+        return structures + self.table_bytes + sum(matrix.stored_bytes for matrix in self.matrices)
 
 
 def gate_table_is_smaller(model: Int8Model) -> bool:
     """Whether the gate table takes less flash than the embedding and the weights it replaces."""
     return Shape.of(model, True).stored_bytes < Shape.of(model, False).stored_bytes
+
+
+def vocabulary_bytes(config: Config) -> int:
+    """Bytes of the exported token pieces at most: strings that start at whole words, and pointers."""
+    pieces = ["", *(config.vocabulary or ())]
+    return sum(_aligned(len(piece.encode()) + 1) + 4 for piece in pieces)
 
 
 def wide_words(config: Config) -> int:

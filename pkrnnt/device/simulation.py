@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from pkrnnt.greedy import rnnt_greedy
 from pkrnnt.hypothesis import Hypothesis
 from pkrnnt.model import Int8Model
 from pkrnnt.saturation import SaturationCounters
+
+MOST_STREAMS = 8  # rows of weights, biases and others that kernels read side by side
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Simulation:
     flash: dict[str, int]
     """bytes of ``weights``, of ``tables`` (gate table or embedding) and of ``code``"""
     ram: dict[str, int]
-    """bytes of ``state`` (a stream), ``scratch`` and ``stack``"""
+    """bytes of ``state`` (a stream), ``scratch`` and ``stack``, and of ``weights`` if they lie there"""
     saturation: dict[str, dict[str, int]]
 
     @property
@@ -127,9 +129,9 @@ class Simulation:
     def misfits(self) -> list[str]:
         """What does not fit the board's memories."""
         board = self.setting.board
-        model = self.flash["weights"] + self.flash["tables"]
-        copied = model if self.setting.weights == "sram" else 0
-        in_flash, in_ram = self.flash["code"] + model, sum(self.ram.values()) + copied
+        elsewhere = self.setting.weights == "qspi" and "flash" in board.memories
+        in_flash = self.flash["code"] if elsewhere else sum(self.flash.values())
+        in_ram = sum(self.ram.values())
         return [
             f"needs {needed} bytes of {what}, {board.name} has {figure.high:.0f}"
             for what, needed, figure in (
@@ -143,18 +145,32 @@ class Simulation:
 def cycles_per_instruction(core: Core) -> Interval:
     """Cycles of an average instruction without wait states: the timing rules over the core's mix.
 
-    The upper bound also has the core's margin for what the rules leave out.
+    Both bounds also have the core's margin, for other mixes and for what the rules leave out.
     """
     low = sum(share * core.timing[kind].low for kind, share in core.mix.items())
     high = sum(share * core.timing[kind].high for kind, share in core.mix.items())
-    return Interval(low, high * (1 + core.margin.high))
+    return Interval(low * (1 - core.margin.low), high * (1 + core.margin.high))
 
 
-def wait_cycles(setting: Setting, weight_bytes: NDArray[np.int64]) -> tuple[Any, Any]:
-    """Cycles that reading these bytes of weights waits, the low and the high bound."""
+def wait_cycles(
+    setting: Setting, shape: Shape, work: Mapping[str, NDArray[np.int64]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Cycles that reading weights waits in each frame, the low and the high bound.
+
+    At best each line is read once, with what prefetching hides hidden; and below the board's highest
+    clock a memory may not wait at all. At worst each line waits in full; and where the memory holds fewer
+    lines than kernels read rows side by side, each load does, and twice if it may lie across two lines.
+    """
     memory = setting.board.memories[setting.weights]
-    lines = weight_bytes / memory.line_bytes
-    return lines * memory.wait_cycles.low, lines * memory.wait_cycles.high
+    lines = work["weight_bytes"] / memory.line_bytes
+    low = memory.wait_cycles.low if setting.clock_mhz == setting.board.clock_mhz else 0.0
+    if memory.lines_held >= MOST_STREAMS:
+        return lines * low, lines * memory.wait_cycles.high
+    loaded = operations.LOADED_BYTES[setting.core.kernels]
+    across = max(1, loaded // memory.line_bytes) + any(m.cols % loaded for m in shape.matrices)
+    # Beside weights, the shortest loads are the gate table's int16, and three for the 9 bytes of a row.
+    loads = work["macs"] / loaded * across + (work["weight_bytes"] - work["macs"]) / 2
+    return lines * low, np.maximum(lines, loads) * memory.wait_cycles.high
 
 
 def simulate(model: Int8Model, utterances: Iterable[NDArray[Any]], setting: Setting) -> Simulation:
@@ -187,8 +203,9 @@ def simulate(model: Int8Model, utterances: Iterable[NDArray[Any]], setting: Sett
     work = operations.work(shape, events)
     counts = operations.operations(shape, events, core.kernels)
     instructions = operations.instructions(counts, core.instructions)
+    in_ram = {"weights": shape.stored_bytes} if setting.weights == "sram" else {}
     each = cycles_per_instruction(core)
-    wait_low, wait_high = wait_cycles(setting, work["weight_bytes"])
+    wait_low, wait_high = wait_cycles(setting, shape, work)
     return Simulation(
         setting=setting,
         granularity=model.quantization.granularity,
@@ -207,6 +224,7 @@ def simulate(model: Int8Model, utterances: Iterable[NDArray[Any]], setting: Sett
             "state": state_bytes(config),
             "scratch": scratch_bytes(config),
             "stack": round(core.stack_bytes.high),
+            **in_ram,
         },
         saturation=counters.as_dict(),
     )

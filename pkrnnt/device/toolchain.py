@@ -6,10 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
+
+from tqdm import tqdm
 
 from pkrnnt.device.cores import Core, Emulator
 
@@ -45,22 +48,33 @@ def find(tool: str) -> str:
 
 
 def _run(command: Sequence[str], folder: Path, what: str) -> str:
-    """Standard output and error of a command; raises ToolchainError if it fails."""
-    try:
-        done = subprocess.run(
+    """Standard output and error of a command; raises ToolchainError if it fails.
+
+    Once it has taken two seconds, how long it has been running is shown on standard error.
+    """
+    started = time.monotonic()
+    with (
+        tqdm(desc=what, leave=False, bar_format="{desc} ... {elapsed}", delay=2) as shown,
+        subprocess.Popen(
             command,
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=LONGEST_RUN,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise ToolchainError(f"{what} did not end within {LONGEST_RUN} s") from None
-    text = done.stdout.decode(errors="replace")
-    if done.returncode:
-        raise ToolchainError(f"{what} failed with status {done.returncode}: {text.strip()[-2000:]}")
+        ) as process,
+    ):
+        while True:
+            try:
+                output, _ = process.communicate(timeout=0.5)
+                break
+            except subprocess.TimeoutExpired:
+                shown.update()
+                if time.monotonic() - started > LONGEST_RUN:
+                    process.kill()
+                    raise ToolchainError(f"{what} did not end within {LONGEST_RUN} s") from None
+    text = output.decode(errors="replace")
+    if process.returncode:
+        raise ToolchainError(f"{what} failed with status {process.returncode}: {text.strip()[-2000:]}")
     return text
 
 

@@ -5,7 +5,7 @@
 
 #if !defined(PKRNNT_PORTABLE) && defined(__ARM_FEATURE_MVE)
 #define PKRNNT_MVE 1 /* Cortex-M55 and later: 128-bit vectors */
-#elif !defined(PKRNNT_PORTABLE) && defined(__ARM_FEATURE_DSP) && defined(__GNUC__)
+#elif !defined(PKRNNT_PORTABLE) && defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__GNUC__)
 #define PKRNNT_DSP 1 /* Cortex-M4, M7, M33 with the DSP extension: two 16-bit products at once */
 #elif !defined(PKRNNT_PORTABLE) && defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1 && \
     defined(__OPTIMIZE__) && !defined(__clang__)
