@@ -143,7 +143,7 @@ def test_simulate_table_json_and_plot(tmp_path, capsys, digits, few, digits_utte
     assert png.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_plot_of_any_pieces(tmp_path):
+def test_a_plot_of_any_pieces():
     """Mathematics in TeX, half a surrogate pair, a space: drawn as they are."""
     pieces = ["$", "\\frac", "$", "\ud800", " "]
     rules = {(kind, last): kind for kind in range(5) for last in range(-1, 5) if kind != last}

@@ -85,7 +85,7 @@ class Core:
     timing: Mapping[str, Figure]
     """cycles of an instruction of each kind, without wait states"""
     margin: Figure
-    """how far cycles may lie outside the rules over the mix, as shares: ``low`` below, where other models
+    """how far cycles may lie outside the rules over the mix, as shares: ``low`` below, as other models
     execute other mixes; ``high`` above, for that and for what rules leave out, contention and stalls"""
 
 

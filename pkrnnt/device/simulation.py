@@ -158,8 +158,8 @@ def wait_cycles(
     """Cycles that reading weights waits in each frame, the low and the high bound.
 
     At best each line is read once, with what prefetching hides hidden; and below the board's highest
-    clock a memory may not wait at all. At worst each line waits in full; and where the memory holds fewer
-    lines than kernels read rows side by side, each load does, and twice if it may lie across two lines.
+    clock a memory may not wait at all. At worst each line waits in full; and where the memory holds
+    fewer lines than kernels read rows side by side, each load does, twice if it may lie across two.
     """
     memory = setting.board.memories[setting.weights]
     lines = work["weight_bytes"] / memory.line_bytes
