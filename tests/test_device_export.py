@@ -155,7 +155,9 @@ def test_the_vocabulary_is_the_models(tmp_path):
     for name, text in sources.items():
         (tmp_path / name).write_text(text)
     files = sorted(path.name for path in tmp_path.glob("*.c"))
-    subprocess.run(["cc", *toolchain.STANDARD, "-o", "main", *files], cwd=tmp_path, check=True)
+    subprocess.run(
+        ["cc", *toolchain.STANDARD, "-Werror", "-o", "main", *files], cwd=tmp_path, check=True
+    )
     printed = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, check=True).stdout
     assert printed.decode().split("\0") == [*pieces[:2], "", *pieces[2:], ""]
     with pytest.raises(ValueError, match="no vocabulary"):
@@ -180,7 +182,15 @@ def test_every_core_compiles_without_a_warning(tmp_path, core, optimization):
         (tmp_path / name).write_text(text)
     files = sorted(path.name for path in tmp_path.glob("*.c"))
     flags = ["-mthumb", *load_core(core).compiler_flags, "-ffreestanding", "-fno-omit-frame-pointer"]
-    command = [toolchain.CROSS_COMPILER, *toolchain.STANDARD, *flags, optimization, "-c", *files]
+    command = [
+        toolchain.CROSS_COMPILER,
+        *toolchain.STANDARD,
+        "-Werror",
+        *flags,
+        optimization,
+        "-c",
+        *files,
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -245,7 +255,7 @@ def test_the_readmes_example_compiles(tmp_path):
     [code] = re.findall(r"```c\n(.*?)```", sources["README.md"], re.DOTALL)
     for name, text in {**sources, "example.c": code}.items():
         (tmp_path / name).write_text(text)
-    subprocess.run(["cc", *toolchain.STANDARD, "-c", "example.c"], cwd=tmp_path, check=True)
+    subprocess.run(["cc", *toolchain.STANDARD, "-Werror", "-c", "example.c"], cwd=tmp_path, check=True)
     listed = set(re.findall(r"`(pkrnnt_\w+)\.h`", sources["README.md"]))
     assert listed == {name[:-2] for name in sources if name.endswith(".h")}
 

@@ -13,7 +13,7 @@ from pkrnnt.device.export import runtime
 MATVEC, LSTM_CELL, ADD_ACTIVATE, ARGMAX, CONFIDENCE = range(1, 6)
 KINDS = {"sigmoid": 0, "tanh": 1, "relu": 2}
 DRIVER = (Path(__file__).parent / "device" / "kernels.c").read_text()
-SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-Werror"]
 
 # This computer, every core with the kernels it gets, and two with the portable ones.
 TARGETS = ["host", *CORES, "cortex-m0plus portable", "cortex-m55 portable"]
@@ -26,7 +26,9 @@ def kernels(request, tmp_path_factory):
         return Kernels(folder, runtime(), DRIVER, flags=SANITIZERS)
     need_mcu()
     core, *portable = request.param.split()
-    return Kernels(folder, runtime(), DRIVER, core, ["-DPKRNNT_PORTABLE"] if portable else [])
+    return Kernels(
+        folder, runtime(), DRIVER, core, ["-Werror", *(["-DPKRNNT_PORTABLE"] if portable else [])]
+    )
 
 
 def matrix(rng, rows, cols, shifts):

@@ -171,7 +171,11 @@ extern const pkrnnt_joint pkrnnt_model_joint;
 def runtime() -> dict[str, str]:
     """Text of each C file that no model changes, by name."""
     folder = resources.files("pkrnnt.device") / "runtime"
-    return {item.name: item.read_text() for item in folder.iterdir() if item.name.endswith((".c", ".h"))}
+    return {
+        item.name: item.read_text(encoding="utf-8")
+        for item in folder.iterdir()
+        if item.name.endswith((".c", ".h"))
+    }
 
 
 def c_sources(
@@ -196,7 +200,7 @@ def c_sources(
     if gate_table is None:
         gate_table = gate_table_is_smaller(model)
     words = vocabulary_bytes(model.config) if vocabulary else 0
-    readme = (resources.files("pkrnnt.device") / "runtime" / "README.md.in").read_text()
+    readme = (resources.files("pkrnnt.device") / "runtime" / "README.md.in").read_text(encoding="utf-8")
     return {
         **runtime(),
         "pkrnnt_model.h": _model_h(model, vocabulary),
