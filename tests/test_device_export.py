@@ -1,6 +1,7 @@
 """The exported C on this computer: the same bytes as the decoder here, and nothing but what it needs."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -258,6 +259,25 @@ def test_the_readmes_example_compiles(tmp_path):
     subprocess.run(["cc", *toolchain.STANDARD, "-Werror", "-c", "example.c"], cwd=tmp_path, check=True)
     listed = set(re.findall(r"`(pkrnnt_\w+)\.h`", sources["README.md"]))
     assert listed == {name[:-2] for name in sources if name.endswith(".h")}
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler on this machine")
+def test_a_c_plus_plus_program_may_call_it(tmp_path):
+    sources = c_sources(quantized(random_float_model(1)), vocabulary=False)
+    for name, text in sources.items():
+        (tmp_path / name).write_text(text)
+    files = sorted(path.name for path in tmp_path.glob("*.c"))
+    (tmp_path / "main.cpp").write_text(
+        '#include "pkrnnt_decoder.h"\nstatic pkrnnt_state state;\nstatic pkrnnt_scratch scratch;\n'
+        "int main()\n{\n    pkrnnt_decode_reset(&state);\n"
+        "    return static_cast<int>(pkrnnt_decode_frames(0, 0, 1, &state, &scratch, 0, 0));\n}\n"
+    )
+    flags = ["-Wall", "-Wextra", "-pedantic", "-Werror"]
+    subprocess.run(["cc", *toolchain.STANDARD, "-c", *files], cwd=tmp_path, check=True)
+    objects = [name.replace(".c", ".o") for name in files]
+    command = ["c++", *flags, "-o", "main", "main.cpp", *objects]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    subprocess.run(["./main"], cwd=tmp_path, check=True)
 
 
 def test_nothing_is_half_written(tmp_path):

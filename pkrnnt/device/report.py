@@ -63,7 +63,13 @@ def _rows(column: Column) -> dict[str, str]:
         "granularity": one.granularity,
         "gate table": "yes" if setting.gate_table else "no",
         "frames of": f"{setting.frame_seconds * 1e3:g} ms",
+        "prediction steps, joint steps, tokens": " | ".join(
+            f"{one.work[name].sum():,}" for name in ("prediction_steps", "joint_steps", "tokens")
+        ),
         "multiply-accumulates a frame": _number(macs / frames),
+        "requantizes, table look-ups a frame": " | ".join(
+            _number(float(one.work[name].sum()) / frames) for name in ("requantizes", "lookups")
+        ),
         "instructions a frame": _number(float(one.instructions.mean())),
         "instructions a multiply-accumulate": f"{float(one.instructions.sum()) / macs:.2f}",
         "cycles a frame": _interval(

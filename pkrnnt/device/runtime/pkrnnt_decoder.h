@@ -5,6 +5,10 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #include "pkrnnt_model.h"
 
 typedef struct {
@@ -51,5 +55,9 @@ static inline void pkrnnt_decode_reset(pkrnnt_state *state)
  * Returns how many tokens it wrote, or -1 for arguments out of range, with state and tokens untouched. */
 int32_t pkrnnt_decode_frames(const int8_t *enc, int32_t frames, int32_t max_symbols, pkrnnt_state *state,
                              pkrnnt_scratch *scratch, pkrnnt_token *tokens, int32_t capacity);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -8,6 +8,9 @@
 
 #include "pkrnnt_target.h"
 
+/* Constants are shifted as int, so it must be wide enough: not so on 8- and 16-bit processors. */
+typedef char pkrnnt_int_has_32_bits[sizeof(int) >= 4 ? 1 : -1];
+
 enum { PKRNNT_SIGMOID, PKRNNT_TANH, PKRNNT_RELU };
 
 /* T[u] of section 3 */
