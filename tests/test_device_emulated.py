@@ -1,5 +1,7 @@
 """The exported C on emulated cores: the same bytes, and as many instructions as the cost model says."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from mcu import CORES, need_mcu
@@ -12,6 +14,10 @@ from pkrnnt.device.export import c_sources
 from pkrnnt.device.probe import Device, differences
 from pkrnnt.device.simulation import Setting, simulate
 from pkrnnt.device.verify import emulate
+from quant import load_checkpoint, observe, quantize_model
+from quant.ranges import range_method
+
+FIXTURES = Path(__file__).parent / "fixtures"
 
 # Instructions a multiply-accumulate over the whole decode that each kind of kernels may take.
 MOST_INSTRUCTIONS = {"scalar": 5.3, "dsp": 2.1, "mve": 0.40}
@@ -63,6 +69,24 @@ def test_other_models_cost_what_is_predicted(tmp_path, core):
             np.testing.assert_allclose(predicted, found.instructions, rtol=0.10)
             [again] = device.decode([model.joint.quantize_enc(enc)], frames_a_call=8)
             assert differences(model, enc, again) == []
+
+
+@pytest.mark.parametrize("name", ["bpe", "hybrid"])
+@pytest.mark.parametrize("core", CORES)
+def test_checkpoints_of_nemo_decode_to_the_same_bytes(core, name):
+    """From the .nemo file to the core: a tanh joint over word pieces, and two LSTM layers."""
+    need_mcu()
+    float_model = load_checkpoint(FIXTURES / f"{name}.nemo")
+    with np.load(FIXTURES / f"{name}_expected.npz") as data:
+        frames = Utterances([data["enc"]])
+    observed = observe(float_model, frames, range_method("minmax"))
+    model = quantize_model(float_model, observed.ranges, moments=observed.moments)
+    for gate_table in (True, False):
+        found = emulate(model, gate_table, frames, load_core(core))
+        assert found.differences == []
+        assert found.tokens >= 29
+        predicted = simulate(model, frames, setting(core, gate_table)).instructions.sum()
+        assert predicted == pytest.approx(found.instructions, rel=0.05)
 
 
 @pytest.mark.parametrize("core", CORES)
