@@ -27,7 +27,7 @@ examples:
   pkrnnt export model.safetensors -o firmware --check  C sources, compared byte for byte
   pkrnnt simulate model.safetensors --core cortex-m4   cycles, memory and energy on a chip
 
-exit status: 0 done, 1 a device gives other bytes, 2 bad input
+exit status: 0 done, 1 a device gives other bytes or is too small, 2 bad input
 """
 
 
@@ -191,6 +191,12 @@ COMMANDS = {"decode": decode, "inspect": inspect, "export": export, "simulate": 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the ``pkrnnt`` command; returns its exit status."""
-    options = parser().parse_args(arguments)
+    options, more = parser().parse_known_args(arguments)
+    if len(more) == 1 and not more[0].startswith("-") and getattr(options, "frames", "") is None:
+        options.frames = more[
+            0
+        ]  # behind options, which argparse does not expect of an optional argument
+    elif more:
+        parser().error(f"unrecognized arguments: {' '.join(more)}")
     command = COMMANDS[options.command]
     return run(lambda: command(options))

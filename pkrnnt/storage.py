@@ -41,6 +41,8 @@ def write_atomically(files: Mapping[str | os.PathLike[str], bytes]) -> None:
             target = Path(path).resolve()  # a link stays, and what it points to is replaced
             if target.exists() and not target.is_file():
                 raise OSError(f"{os.fspath(path)}: not a regular file")
+            if not target.parent.is_dir():
+                raise FileNotFoundError(f"{os.fspath(path)}: the folder {target.parent} does not exist")
             handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
             staged.append((temporary, target))
             with os.fdopen(handle, "wb") as file:

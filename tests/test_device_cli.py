@@ -95,13 +95,12 @@ def test_what_export_refuses(tmp_path, capsys, monkeypatch, digits):
     monkeypatch.delenv("CC", raising=False)
     assert main(["export", digits, "-o", str(tmp_path / "f"), "--check"]) == 2
     assert (
-        "cc is not installed; on Debian: apt-get install --no-install-recommends gcc"
-        in capsys.readouterr().err
+        "cc not found; on Debian: apt-get install --no-install-recommends gcc" in capsys.readouterr().err
     )
     monkeypatch.setenv("CC", "false")
     monkeypatch.setenv("PATH", "/bin:/usr/bin")
     assert main(["export", digits, "-o", str(tmp_path / "f"), "--check"]) == 2
-    assert "false failed with status 1" in capsys.readouterr().err
+    assert "false failed with status 1: it printed nothing" in capsys.readouterr().err
     assert not (tmp_path / "f").exists()
 
 
@@ -124,6 +123,7 @@ def test_simulate_table_json_and_plot(tmp_path, capsys, digits, few, digits_utte
     for shown in (
         "cortex-m4", "nrf52840", "64 MHz", "latency a frame, p99", "share of the frame",
         "times faster than real time", "frames that miss the deadline", "state, scratch, stack",
+        "latency of 10 tokens on a frame",
         "weights read a second", "energy a second of audio", "saturated gates",
         "cortex-m4: cycles of load 1 to 2.2: Arm DDI 0439D", "ASSUMED",
     ):  # fmt: skip
@@ -191,6 +191,10 @@ def test_simulate_compares_models_and_tables(
     assert sum(with_table["flash_bytes"].values()) < sum(without["flash_bytes"].values())
     assert with_table["instructions"] < without["instructions"]
     assert with_table["ram_bytes"] == without["ram_bytes"]
+    assert (
+        main(["simulate", digits, few, "--core", "cortex-m4", "--gate-table", "off", "--compare"]) == 0
+    )
+    assert capsys.readouterr().out.count("cortex-m4") == 1
     assert main(["simulate", digits, few, "--core", "cortex-m4", "--compare"]) == 0
     assert "utterances with the tokens of the first column" in capsys.readouterr().out
 
@@ -206,6 +210,20 @@ def test_simulate_emulates(capsys, digits, few, tmp_path):
     [one] = json.loads(out_json.read_text())["simulations"]
     assert one["emulated"]["differences"] == []
     assert one["instructions"] == pytest.approx(one["emulated"]["instructions"], rel=0.05)
+
+
+def test_frames_may_stand_behind_options(capsys, digits, few):
+    assert main(["simulate", "--core", "cortex-m4", digits, few]) == 0
+    first = capsys.readouterr().out
+    assert main(["simulate", digits, "--core", "cortex-m4", few]) == 0
+    assert capsys.readouterr().out == first
+    assert main(["decode", digits, "--json", few]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    for wrong in (["simulate", digits, few, "--core", "cortex-m4", few], ["inspect", digits, few]):
+        with pytest.raises(SystemExit) as stopped:
+            main(wrong)
+        assert stopped.value.code == 2
+        assert "unrecognized arguments" in capsys.readouterr().err
 
 
 def test_simulate_says_when_a_device_differs(capsys, monkeypatch, digits, few):
@@ -230,7 +248,7 @@ def test_a_model_that_does_not_fit_says_so(tmp_path, capsys):
     ]
     assert main(arguments) == 2
     assert "does not say how long a frame is, wanted --frame-ms" in capsys.readouterr().err
-    assert main([*arguments, "--frame-ms", "80"]) == 0
+    assert main([*arguments, "--frame-ms", "80"]) == 1
     out = capsys.readouterr().out
     assert "DOES NOT FIT" in out
     assert "stm32f103 has 131072" in out
@@ -241,8 +259,8 @@ def test_what_simulate_refuses(tmp_path, capsys, monkeypatch, digits, few):
         ("--core", "cortex-m1"): "core is 'cortex-m1', wanted one of",
         ("--core", "cortex-m4", "--board", "x"): "board is 'x', wanted one of",
         ("--core", "cortex-m4", "--weights", "tape"): "wanted one of the memories",
-        ("--core", "cortex-m4", "--clock-mhz", "0"): "clock_mhz is 0.0, wanted a finite number above 0",
-        ("--core", "cortex-m4", "--frame-ms", "-1"): "frame_seconds is -0.001",
+        ("--core", "cortex-m4", "--clock-mhz", "0"): "--clock-mhz is 0, wanted a finite number above 0",
+        ("--core", "cortex-m4", "--frame-ms", "-1"): "--frame-ms is -1, wanted",
         (
             "--core",
             "cortex-m4",
@@ -256,6 +274,9 @@ def test_what_simulate_refuses(tmp_path, capsys, monkeypatch, digits, few):
     for arguments, message in cases.items():
         assert main(["simulate", digits, few, *arguments, "--json", str(tmp_path / "x.json")]) == 2
         assert message in capsys.readouterr().err
+    lost = str(tmp_path / "nowhere" / "x.json")
+    assert main(["simulate", digits, few, "--core", "cortex-m4", "--json", lost]) == 2
+    assert "x.json: the folder" in capsys.readouterr().err
     same = str(tmp_path / "same")
     assert main(["simulate", digits, few, "--core", "cortex-m4", "--json", same, "--plot", same]) == 2
     assert "--json and --plot are both" in capsys.readouterr().err

@@ -203,6 +203,20 @@ def test_below_the_highest_clock_nothing_need_wait(digits_int8, digits_utterance
     assert low(480, "flash") > low(480, "sram") == low(60, "sram") == low(60, "flash")
 
 
+def test_the_longest_frame_is_longer_than_any(digits_int8, digits_utterances):
+    """Ten tokens: ten steps, ten joints, and every class in each confidence."""
+    one = simulate(digits_int8, digits_utterances, setting())
+    assert one.max_symbols == 10
+    assert one.longest_frame.low > one.cycles_low.max()
+    assert one.longest_frame.high > one.cycles_high.max()
+    rules = {(0, -1): 0, (0, 0): 1, (0, 1): 0}
+    model = quantized(script_model(rules, 1, 2, max_symbols=3), one_hot([0] * 4, 1))
+    full = simulate(model, [one_hot([0] * 5, 1)], setting())  # such frames only
+    assert (full.cycles_low <= full.longest_frame.low).all()
+    assert full.longest_frame.low == pytest.approx(full.cycles_low.max(), rel=0.05)
+    assert full.longest_latency().high == pytest.approx(full.longest_frame.high / 60e3)
+
+
 def test_memory_is_added_up(digits_int8, digits_utterances):
     one = simulate(digits_int8, digits_utterances[:1], setting(weights="flash"))
     model = Shape.of(digits_int8, True).stored_bytes
@@ -311,6 +325,11 @@ def test_descriptions_of_ones_own(tmp_path):
         ),
         ("other = 0.", "other = 1.", r"shares of mix add up to 2"),
         ("assumption = ", "guess = ", r"margin: source is None, wanted str"),
+        (
+            'low = 1, high = 2.2, source = "',
+            'low = 1, high = 2.2, source = "" } # "',
+            r"load: the source is empty",
+        ),
         ('"-mcpu=cortex-m4"', '"-o /etc/x"', r"compiler_flags is .*wanted flags that start with -m"),
         ("[mix]", "[mix", r"not a TOML file"),
         ("[timing]", "[[timing]]", r"timing is \[.*wanted a table"),
@@ -419,8 +438,10 @@ def test_stack_is_that_of_the_deepest_chain():
 def test_a_missing_tool_names_its_package(monkeypatch, tmp_path, tool, package):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
-        toolchain.ToolchainError, match=re.escape(f"{tool} is not installed; on Debian: apt-get")
+        toolchain.ToolchainError, match=re.escape(f"{tool} not found; on Debian: apt-get")
     ):
         toolchain.find(tool)
     with pytest.raises(toolchain.ToolchainError, match=f" {package}$"):
         toolchain.find(tool)
+    with pytest.raises(toolchain.ToolchainError, match=r"gcc-arm-none-eabi qemu-system-arm$"):
+        toolchain.find("arm-none-eabi-gcc", "qemu-system-arm")

@@ -1,5 +1,6 @@
 """The exported C on emulated cores: the same bytes, and as many instructions as the cost model says."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from pkrnnt.device import toolchain
 from pkrnnt.device.cores import load_board, load_core
 from pkrnnt.device.export import c_sources
 from pkrnnt.device.probe import Device, differences
+from pkrnnt.device.shape import Shape
 from pkrnnt.device.simulation import Setting, simulate
 from pkrnnt.device.verify import emulate
 from quant import load_checkpoint, observe, quantize_model
@@ -136,14 +138,29 @@ int harness(void)
     assert counted == pytest.approx(40_000_000, abs=150)
 
 
-def test_a_model_that_does_not_fit_is_refused(tmp_path):
+def test_a_large_model_has_a_memory_of_its_own(tmp_path):
+    """More than the 512 kB of flash that the M55's board has."""
     need_mcu()
-    model = quantized(random_float_model(1, hidden=200, joint=200, enc=900))
+    model = quantized(random_float_model(1, hidden=260, joint=100, enc=40, vocab=20))
+    enc = random_enc(model, 4)
+    core = load_core("cortex-m55")
+    assert Shape.of(model, False).stored_bytes > core.emulator.flash_bytes
+    device = Device(tmp_path, c_sources(model, gate_table=False), model.config, core)
+    [found] = device.decode([model.joint.quantize_enc(enc)])
+    assert differences(model, enc, found) == []
+    predicted = simulate(model, [enc], setting("cortex-m55", False)).instructions.sum()
+    assert predicted == pytest.approx(found.instructions.sum(), rel=0.05)
+
+
+def test_a_model_that_does_not_fit_is_refused(tmp_path, digits_int8):
+    need_mcu()
+    core = load_core("cortex-m4")
+    small = replace(core, emulator=replace(core.emulator, model_bytes=80_000))
     with pytest.raises(
         toolchain.ToolchainError,
-        match=r"needs \d+ bytes of FLASH on cortex-m55, wanted at most the 524288 of .* mps3-an547",
+        match=r"needs \d+ bytes of MODEL memory on cortex-m4, wanted at most the 80000 of .* mps2-an386",
     ):
-        Device(tmp_path, c_sources(model, gate_table=False), model.config, load_core("cortex-m55"))
+        Device(tmp_path, c_sources(digits_int8), digits_int8.config, small)
 
 
 def test_a_program_that_fails_is_no_result(tmp_path, digits_int8):

@@ -257,6 +257,8 @@ def test_the_readmes_example_compiles(tmp_path):
     for name, text in {**sources, "example.c": code}.items():
         (tmp_path / name).write_text(text)
     subprocess.run(["cc", *toolchain.STANDARD, "-Werror", "-c", "example.c"], cwd=tmp_path, check=True)
+    for core in map(load_core, CORES):
+        assert f"| {core.name} | `{' '.join(core.compiler_flags)}` |" in sources["README.md"]
     listed = set(re.findall(r"`(pkrnnt_\w+)\.h`", sources["README.md"]))
     assert listed == {name[:-2] for name in sources if name.endswith(".h")}
 

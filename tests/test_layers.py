@@ -73,7 +73,7 @@ def test_only_the_command_knows_devices():
     [
         ("shape", {"model"}),
         ("cores", {"storage"}),
-        ("export", {"device.shape", "kernels", "model", "storage"}),
+        ("export", {"device.cores", "device.shape", "kernels", "model", "storage"}),
         ("operations", {"device.shape", "greedy", "hypothesis", "model"}),
         ("toolchain", {"device.cores"}),
         ("probe", {"device.cores", "device.shape", "device.toolchain", "device", "greedy", "model"}),

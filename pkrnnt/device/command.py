@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,8 +58,8 @@ def _add_export(commands: Any) -> None:
         metavar="FRAMES",
         nargs="?",
         const="",
-        help="first build the C on this computer and compare tokens, frames, confidences, h and c byte "
-        f"for byte; {FRAMES}",
+        help="(after MODEL) first build the C on this computer and compare tokens, frames, confidences, "
+        f"h and c byte for byte; {FRAMES}",
     )
 
 
@@ -85,7 +86,7 @@ def _add_simulate(commands: Any) -> None:
     add(
         "--weights",
         metavar="MEMORY",
-        help="where weights lie: flash, sram, qspi (default: the board's first)",
+        help="a memory of the board where weights lie: flash, sram, qspi (default: its first)",
     )
     _add_gate_table(command)
     add("--frame-ms", type=float, metavar="MS", help="duration of a frame (default: the model's)")
@@ -98,11 +99,12 @@ def _add_simulate(commands: Any) -> None:
         "--compare",
         metavar="OTHER",
         nargs="*",
-        help="show MODEL and other model files side by side, each with and without gate table",
+        help="show MODEL, which comes before this, and other model files side by side, each with and "
+        "without gate table",
     )
     add("--float", metavar="FLOAT", help="float model file whose tokens count as right")
     add("--json", metavar="FILE", help="write everything as JSON")
-    add("--plot", metavar="PNG", help="draw latency over the frames of an utterance")
+    add("--plot", metavar="PNG", help="draw latency over the frames of an utterance, on the first core")
     add("--utterance", type=int, default=0, metavar="N", help="which one --plot draws (default: 0)")
     add("--sources", action="store_true", help="list where each figure comes from")
 
@@ -188,12 +190,15 @@ def simulate(options: argparse.Namespace) -> int:
     different = [f"{found.machine}: {text}" for found in emulated for text in found.differences]
     if different:
         say("\n".join(different))
-        return DIFFERENT
-    return DONE
+    misfits = [text for column in columns for text in column.simulation.misfits()]
+    return DIFFERENT if different or misfits else DONE
 
 
 def _settings(options: argparse.Namespace, model: Int8Model, path: str) -> Iterator[Setting]:
     """Each setting that was asked for, of one model."""
+    for option, value in (("--frame-ms", options.frame_ms), ("--clock-mhz", options.clock_mhz)):
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{option} is {value:g}, wanted a finite number above 0")
     seconds = model.config.frame_seconds if options.frame_ms is None else options.frame_ms / 1e3
     if seconds is None:
         raise ValueError(f"{path} does not say how long a frame is, wanted --frame-ms")
@@ -201,9 +206,9 @@ def _settings(options: argparse.Namespace, model: Int8Model, path: str) -> Itera
         board = load_board(options.board or core.board)
         clock = board.clock_mhz if options.clock_mhz is None else options.clock_mhz
         weights = options.weights or next(iter(board.memories))
-        tables = [True, False]
-        if options.compare is None:
-            tables = [_gate_table(options.gate_table, model)]
+        tables = [_gate_table(options.gate_table, model)]
+        if options.compare is not None and options.gate_table == "auto":
+            tables = [True, False]
         for gate_table in tables:
             yield Setting(core, board, clock, weights, gate_table, seconds)
 

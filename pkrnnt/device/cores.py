@@ -47,7 +47,7 @@ class Figure:
     assumption: bool = False
 
     def __str__(self) -> str:
-        return f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
+        return f"{self.low:.10g}" if self.low == self.high else f"{self.low:.10g} to {self.high:.10g}"
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,9 @@ class Emulator:
     clock_hz: int
     flash_origin: int
     flash_bytes: int
+    model_origin: int
+    """a memory of its own for the model, so that it may be larger than the board's flash"""
+    model_bytes: int
     ram_origin: int
     ram_bytes: int
 
@@ -148,6 +151,8 @@ class _Table:
             raise FormatError(f"{entry.where}: low is {low:g} and high {high:g}, wanted low <= high")
         assumed = "assumption" in entry.values
         source = entry.take("assumption" if assumed else "source", str)
+        if not source.strip():
+            raise FormatError(f"{entry.where}: the source is empty, wanted where the figure comes from")
         entry.end()
         return Figure(low, high, source, assumed)
 
@@ -205,9 +210,11 @@ def load_core(name: str | os.PathLike[str]) -> Core:
         board=top.take("board", str),
         emulator=Emulator(
             machine=emulator.take("machine", str),
+            clock_hz=emulator.take("clock_hz", int, least=1),
             **{
-                key: emulator.take(key, int, least=int(key == "clock_hz"))
-                for key in ("clock_hz", "flash_origin", "flash_bytes", "ram_origin", "ram_bytes")
+                f"{memory}_{what}": emulator.take(f"{memory}_{what}", int)
+                for memory in ("flash", "model", "ram")
+                for what in ("origin", "bytes")
             },
         ),
         code_bytes=program.figure("code_bytes"),

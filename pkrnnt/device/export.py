@@ -11,6 +11,7 @@ from string import Template
 import numpy as np
 from numpy.typing import NDArray
 
+from pkrnnt.device.cores import Core, load_core, names
 from pkrnnt.device.shape import (
     Shape,
     gate_table_is_smaller,
@@ -24,6 +25,7 @@ from pkrnnt.model import Int8Model
 from pkrnnt.storage import write_atomically
 
 LINE = 104  # characters of a generated line
+KERNELS = {"scalar": "Thumb-1 on M0 to M23, else portable C", "dsp": "DSP", "mve": "MVE"}
 ACTIVATIONS = {"relu": "PKRNNT_RELU", "sigmoid": "PKRNNT_SIGMOID", "tanh": "PKRNNT_TANH"}
 
 
@@ -178,6 +180,11 @@ def runtime() -> dict[str, str]:
     }
 
 
+def _flags(core: Core) -> str:
+    """A core's line in the table of compiler flags."""
+    return f"| {core.name} | `{' '.join(core.compiler_flags)}` | {KERNELS[core.kernels]} |"
+
+
 def c_sources(
     model: Int8Model, *, gate_table: bool | None = None, vocabulary: bool = False
 ) -> dict[str, str]:
@@ -211,6 +218,9 @@ def c_sources(
             model_bytes=Shape.of(model, gate_table).stored_bytes + words,
             state_bytes=state_bytes(model.config),
             scratch_bytes=scratch_bytes(model.config),
+            enc_hidden=model.config.enc_hidden,
+            flags="\n".join(_flags(load_core(name)) for name in names("cores")),
+            words="; pkrnnt_vocabulary[tokens[i].id]" if vocabulary else "",
         ),
     }
 

@@ -36,6 +36,13 @@ class Events:
         return cls(*(np.zeros(frames, np.int64) for _ in fields(cls)))
 
     @classmethod
+    def longest_frame(cls, max_symbols: int, classes: int) -> Events:
+        """Those of a frame with as many tokens as may stand on one, every class in each confidence."""
+        terms = max_symbols * classes if classes > 1 else 0
+        counts = (max_symbols, max_symbols, max_symbols, terms, 0)
+        return cls(*(np.array([count], np.int64) for count in counts))
+
+    @classmethod
     def joined(cls, parts: list[Events]) -> Events:
         """Those of several utterances, one after another."""
         return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))

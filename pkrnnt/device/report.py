@@ -78,6 +78,7 @@ def _rows(column: Column) -> dict[str, str]:
         "latency a frame, mean": _interval(latency["mean"], " ms"),
         "latency a frame, p99": _interval(latency["p99"], " ms"),
         "latency a frame, max": _interval(latency["max"], " ms"),
+        f"latency of {one.max_symbols} tokens on a frame": _interval(one.longest_latency(), " ms"),
         "share of the frame": _interval(one.frame_share() * 100, " %"),
         "times faster than real time": _interval(
             Interval(1 / one.frame_share().high, 1 / one.frame_share().low)
@@ -122,7 +123,7 @@ def _emulated_rows(one: Simulation, found: Emulated) -> dict[str, str]:
         "  instructions a frame": _number(found.instructions / found.frames),
         "  instructions a token": _number(found.instructions / found.tokens) if found.tokens else "-",
         "  predicted instructions": f"{predicted / found.instructions - 1:+.2%}",
-        "  code, stack": f"{found.code_bytes:,} + {found.stack_bytes:,} bytes",
+        "  code, stack with an interrupt": f"{found.code_bytes:,} + {found.stack_bytes:,} bytes",
     }
 
 
@@ -160,10 +161,13 @@ def assumptions(columns: Sequence[Column]) -> list[str]:
             ),
             (f"{core.name}: share of cycles below and above the rules", core.margin),
             (f"{board.name}: cycles to wait a {memory.line_bytes}-byte line", memory.wait_cycles),
+            (f"{board.name}: bytes of flash", board.flash_bytes),
+            (f"{board.name}: bytes of RAM", board.ram_bytes),
             (f"{board.name}: uA/MHz", board.microamps_per_mhz),
             (f"{board.name}: volts", board.volts),
         ]
         lines.append(f"{core.name}: instructions, code and stack: {core.instructions_source}")
+        lines.append(f"{core.name}: shares of kinds of instructions: {core.mix_source}")
         lines += [
             f"{name} {figure}: {'ASSUMED, ' if figure.assumption else ''}{figure.source}"
             for name, figure in figures
@@ -200,6 +204,7 @@ def _column_json(column: Column) -> dict[str, Any]:
         "cycles_per_instruction": _pair(cycles_per_instruction(setting.core)),
         "cycles": [float(one.cycles_low.sum()), float(one.cycles_high.sum())],
         "latency_ms": {name: _pair(value) for name, value in one.latency().items()},
+        "longest_latency_ms": _pair(one.longest_latency()),
         "real_time_factor": _pair(one.frame_share()),
         "missed_deadlines": list(one.missed_deadlines()),
         "flash_bytes": dict(one.flash),

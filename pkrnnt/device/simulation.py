@@ -68,6 +68,7 @@ class Simulation:
     """What decoding some utterances costs. Arrays have one entry a frame, utterance after utterance."""
 
     setting: Setting
+    max_symbols: int
     granularity: str
     """of the model's requantization, ``"row"`` or ``"gate"``"""
     hyps: list[Hypothesis]
@@ -78,6 +79,8 @@ class Simulation:
     instructions: NDArray[np.float64]
     cycles_low: NDArray[np.float64]
     cycles_high: NDArray[np.float64]
+    longest_frame: Interval
+    """cycles of a frame with max_symbols tokens, whether one was seen or not"""
     flash: dict[str, int]
     """bytes of ``weights``, of ``tables`` (gate table or embedding) and of ``code``"""
     ram: dict[str, int]
@@ -101,6 +104,10 @@ class Simulation:
             "p99": Interval(float(np.percentile(low, 99)), float(np.percentile(high, 99))),
             "max": Interval(float(low.max()), float(high.max())),
         }
+
+    def longest_latency(self) -> Interval:
+        """Milliseconds of a frame with max_symbols tokens: no frame takes longer."""
+        return self.longest_frame * (1e-3 / self.setting.clock_mhz)
 
     def frame_share(self) -> Interval:
         """Share of a frame's duration that its decoding takes on average: the real-time factor."""
@@ -173,6 +180,17 @@ def wait_cycles(
     return lines * low, np.maximum(lines, loads) * memory.wait_cycles.high
 
 
+def _cost(
+    setting: Setting, shape: Shape, events: operations.Events
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Instructions of each frame, and the low and the high bound of its cycles."""
+    counts = operations.operations(shape, events, setting.core.kernels)
+    instructions = operations.instructions(counts, setting.core.instructions)
+    each = cycles_per_instruction(setting.core)
+    low, high = wait_cycles(setting, shape, operations.work(shape, events))
+    return instructions, instructions * each.low + low, instructions * each.high + high
+
+
 def simulate(model: Int8Model, utterances: Iterable[NDArray[Any]], setting: Setting) -> Simulation:
     """Decodes utterances frame by frame as a stream would, and says what it costs.
 
@@ -201,20 +219,21 @@ def simulate(model: Int8Model, utterances: Iterable[NDArray[Any]], setting: Sett
     events = operations.Events.joined(parts)
     shape = Shape.of(model, setting.gate_table)
     work = operations.work(shape, events)
-    counts = operations.operations(shape, events, core.kernels)
-    instructions = operations.instructions(counts, core.instructions)
+    instructions, low, high = _cost(setting, shape, events)
+    longest = operations.Events.longest_frame(config.max_symbols, config.vocab_size + 1)
+    _, least, most = _cost(setting, shape, longest)
     in_ram = {"weights": shape.stored_bytes} if setting.weights == "sram" else {}
-    each = cycles_per_instruction(core)
-    wait_low, wait_high = wait_cycles(setting, shape, work)
     return Simulation(
         setting=setting,
+        max_symbols=config.max_symbols,
         granularity=model.quantization.granularity,
         hyps=hyps,
         lengths=lengths,
         work=work,
         instructions=instructions,
-        cycles_low=instructions * each.low + wait_low,
-        cycles_high=instructions * each.high + wait_high,
+        cycles_low=low,
+        cycles_high=high,
+        longest_frame=Interval(float(least[0]), float(most[0])),
         flash={
             "weights": shape.stored_bytes - shape.table_bytes,
             "tables": shape.table_bytes,

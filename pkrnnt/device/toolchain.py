@@ -38,13 +38,14 @@ class ToolchainError(OSError):
     """A compiler or the emulator is missing or failed; the message says which, and what it printed."""
 
 
-def find(tool: str) -> str:
-    """Path of a tool; raises ToolchainError with the Debian package that has it."""
-    path = shutil.which(tool)
-    if path is None:
-        package = f"apt-get install --no-install-recommends {PACKAGES[tool]}"
-        raise ToolchainError(f"{tool} is not installed; on Debian: {package}")
-    return path
+def find(*tools: str) -> str:
+    """Path of the first tool; raises ToolchainError with the Debian packages of all that are missing."""
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        packages = " ".join(PACKAGES[tool] for tool in missing)
+        install = f"apt-get install --no-install-recommends {packages}"
+        raise ToolchainError(f"{', '.join(missing)} not found; on Debian: {install}")
+    return str(shutil.which(tools[0]))
 
 
 def _run(command: Sequence[str], folder: Path, what: str) -> str:
@@ -74,7 +75,8 @@ def _run(command: Sequence[str], folder: Path, what: str) -> str:
                     raise ToolchainError(f"{what} did not end within {LONGEST_RUN} s") from None
     text = output.decode(errors="replace")
     if process.returncode:
-        raise ToolchainError(f"{what} failed with status {process.returncode}: {text.strip()[-2000:]}")
+        printed = text.strip()[-2000:] or "it printed nothing"
+        raise ToolchainError(f"{what} failed with status {process.returncode}: {printed}")
     return text
 
 
@@ -123,6 +125,8 @@ def _linker_script(emulator: Emulator) -> str:
     return text.substitute(
         flash_origin=hex(emulator.flash_origin),
         flash_bytes=hex(emulator.flash_bytes),
+        model_origin=hex(emulator.model_origin),
+        model_bytes=hex(emulator.model_bytes),
         ram_origin=hex(emulator.ram_origin),
         ram_bytes=hex(emulator.ram_bytes),
     )
@@ -180,7 +184,7 @@ def build_core(folder: Path, files: Mapping[str, str], core: Core, flags: Sequen
     Raises:
         ToolchainError: no compiler, it fails, or the program does not fit the board's memory.
     """
-    compiler = find(CROSS_COMPILER)
+    compiler = find(CROSS_COMPILER, EMULATOR)
     emulator = core.emulator
     sources = _write(folder, files)
     (folder / "board.ld").write_text(_linker_script(emulator))
@@ -204,9 +208,10 @@ def build_core(folder: Path, files: Mapping[str, str], core: Core, flags: Sequen
         over = re.search(r"region `?(\w+)' overflowed by (\d+) bytes", str(error))
         if over is None:
             raise
-        size = emulator.flash_bytes if over[1] == "FLASH" else emulator.ram_bytes
+        sizes = {"FLASH": emulator.flash_bytes, "MODEL": emulator.model_bytes, "RAM": emulator.ram_bytes}
+        size = sizes[over[1]]
         raise ToolchainError(
-            f"the decoder needs {size + int(over[2])} bytes of {over[1]} on {core.name}, "
+            f"the decoder needs {size + int(over[2])} bytes of {over[1]} memory on {core.name}, "
             f"wanted at most the {size} of its emulated board {emulator.machine}"
         ) from None
     return folder / "device.elf"

@@ -29,6 +29,7 @@ from quant.ranges import range_method
 from tests.models import quantized, random_enc, random_float_model
 
 MODELS = 50
+SIZES = {"hidden": (3, 320), "joint": (3, 320), "enc": (3, 500), "vocab": (2, 500), "embed": (3, 320)}
 FRAMES = 40
 OBJDUMP = "arm-none-eabi-objdump"
 SHARING = 0.01
@@ -50,18 +51,11 @@ def random_models():
     """(model, whether with a gate table) of many sizes, activations and depths."""
     rng = np.random.default_rng(5)
     for i in range(MODELS):
-        sizes = {
-            "hidden": (3, 130),
-            "joint": (3, 130),
-            "enc": (3, 140),
-            "vocab": (2, 70),
-            "embed": (3, 130),
-        }
         model = random_float_model(
             i,
             ("relu", "relu", "tanh", "sigmoid")[i % 4],
             layers=1 + (i % 3 == 0),
-            **{name: int(rng.integers(*limits)) for name, limits in sizes.items()},
+            **{name: round(np.exp(rng.uniform(*np.log(limits)))) for name, limits in SIZES.items()},
         )
         yield quantized(model), i % 2 == 0
 
