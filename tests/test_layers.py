@@ -74,6 +74,7 @@ def test_only_the_command_knows_devices():
         ("shape", {"model"}),
         ("cores", {"storage"}),
         ("export", {"device.cores", "device.shape", "kernels", "model", "storage"}),
+        ("self_test", {"device.export", "greedy", "model"}),
         ("operations", {"device.shape", "greedy", "hypothesis", "model"}),
         ("toolchain", {"device.cores"}),
         ("probe", {"device.cores", "device.shape", "device.toolchain", "device", "greedy", "model"}),

@@ -18,6 +18,7 @@ from pkrnnt.device.cores import load_board, load_core
 from pkrnnt.device.export import c_sources, write_sources
 from pkrnnt.device.plot import check_plot, latency_png
 from pkrnnt.device.report import Agreement, Column, assumptions, table, to_json
+from pkrnnt.device.self_test import self_test_sources
 from pkrnnt.device.shape import (
     Shape,
     gate_table_is_smaller,
@@ -53,6 +54,11 @@ def _add_export(commands: Any) -> None:
     command.add_argument("-o", "--output", metavar="DIR", required=True, help="folder, made if missing")
     _add_gate_table(command)
     command.add_argument("--vocabulary", action="store_true", help="add the token pieces")
+    command.add_argument(
+        "--self-test",
+        metavar="FRAMES",
+        help="add pkrnnt_self_test, which decodes these frames on the device and compares every byte",
+    )
     command.add_argument(
         "--check",
         metavar="FRAMES",
@@ -149,6 +155,8 @@ def export(options: argparse.Namespace) -> int:
     model = _int8_model(options.model)
     gate_table = _gate_table(options.gate_table, model)
     sources = c_sources(model, gate_table=gate_table, vocabulary=options.vocabulary)
+    if options.self_test is not None:
+        sources |= self_test_sources(model, _frames(options.self_test, model).enc)
     if options.check is not None:
         frames = _frames(options.check, model)
         if not frames.frames:

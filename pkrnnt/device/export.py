@@ -44,9 +44,10 @@ def input_tables(model: Int8Model) -> tuple[NDArray[np.int8], NDArray[np.int16]]
     return embed, gates
 
 
-def _array(kind: str, name: str, values: NDArray[np.integer]) -> Iterator[str]:
+def c_array(kind: str, name: str, values: NDArray[np.integer]) -> Iterator[str]:
+    """Lines of the definition of a constant array."""
     shape = " * ".join(map(str, values.shape))
-    yield f"static const {kind} {name}[{shape}] = {{"
+    yield f"{kind} {name}[{shape}] = {{"
     line = "   "
     for value in values.ravel().tolist():
         item = f" {value}," if value != -(2**31) else " INT32_MIN,"
@@ -60,10 +61,10 @@ def _array(kind: str, name: str, values: NDArray[np.integer]) -> Iterator[str]:
 
 
 def _matrix(name: str, linear: Linear) -> Iterator[str]:
-    yield from _array("int8_t", f"{name}_weight", linear.weight)
-    yield from _array("int32_t", f"{name}_bias", linear.bias)
-    yield from _array("int32_t", f"{name}_multiplier", linear.multiplier)
-    yield from _array("int8_t", f"{name}_shift", linear.shift)
+    yield from c_array("static const int8_t", f"{name}_weight", linear.weight)
+    yield from c_array("static const int32_t", f"{name}_bias", linear.bias)
+    yield from c_array("static const int32_t", f"{name}_multiplier", linear.multiplier)
+    yield from c_array("static const int8_t", f"{name}_shift", linear.shift)
 
 
 def _matrix_value(name: str, linear: Linear) -> str:
@@ -84,9 +85,9 @@ def _model_c(model: Int8Model, gate_table: bool, vocabulary: bool) -> Iterator[s
     yield '#include "pkrnnt_model.h"'
     yield ""
     if gate_table:
-        yield from _array("int16_t", "gate_table", gates)
+        yield from c_array("static const int16_t", "gate_table", gates)
     else:
-        yield from _array("int8_t", "embed", embed)
+        yield from c_array("static const int8_t", "embed", embed)
     layers = []
     for index, ((input, hidden), cell) in enumerate(zip(model.lstm, scalars.lstm, strict=True)):
         taken = "{0, 0, 0, 0, 0, 0}"
