@@ -119,7 +119,8 @@ def test_cycles_are_the_rules_over_the_mix():
         load_core("cortex-m4"),
         mix=dict(zip(MIX, (0.25, 0.05, 0.1, 0.2, 0, 0, 0.4), strict=True)),
         timing={**dict.fromkeys(MIX, exact(1)), "load": Figure(1, 2, ""), "branch": Figure(1, 4, "")},
-        margin=Figure(0.05, 0.1, ""),
+        below=exact(0.05),
+        above=exact(0.1),
     )
     found = cycles_per_instruction(core)
     assert found.low == pytest.approx(0.95)
@@ -133,7 +134,8 @@ def test_waits_latency_deadlines_and_energy(digits_int8, digits_utterances):
         instructions=dict.fromkeys(load_core("cortex-m4").instructions, 0.0) | {"joint_step": 1000.0},
         timing=dict.fromkeys(MIX, exact(2)),
         mix={**dict.fromkeys(MIX, 0.0), "other": 1.0},
-        margin=exact(0),
+        below=exact(0),
+        above=exact(0),
     )
     board = replace(
         load_board("nrf52840"),
@@ -277,7 +279,7 @@ def test_core_descriptions_say_where_figures_come_from(name):
     assert sum(core.mix.values()) == pytest.approx(1, abs=0.001)
     each = cycles_per_instruction(core)
     assert 0.5 < each.low <= each.high < 4
-    for figure in (*core.timing.values(), core.margin, core.code_bytes, core.stack_bytes):
+    for figure in (*core.timing.values(), core.below, core.above, core.code_bytes, core.stack_bytes):
         assert len(figure.source) > 5
     assert "tests.benchmarks.cores" in core.instructions_source
 
@@ -324,7 +326,7 @@ def test_descriptions_of_ones_own(tmp_path):
             r"timing: branch: low is 5 and high 4, wanted low <= high",
         ),
         ("other = 0.", "other = 1.", r"shares of mix add up to 2"),
-        ("assumption = ", "guess = ", r"margin: source is None, wanted str"),
+        ("assumption = ", "guess = ", r"timing: \w+: source is None, wanted str"),
         (
             'low = 1, high = 2.2, source = "',
             'low = 1, high = 2.2, source = "" } # "',

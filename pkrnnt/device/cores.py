@@ -87,9 +87,10 @@ class Core:
     mix_source: str
     timing: Mapping[str, Figure]
     """cycles of an instruction of each kind, without wait states"""
-    margin: Figure
-    """how far cycles may lie outside the rules over the mix, as shares: ``low`` below, as other models
-    execute other mixes; ``high`` above, for that and for what rules leave out, contention and stalls"""
+    below: Figure
+    """share of the cycles by which other models, which execute other mixes, may stay below the rules"""
+    above: Figure
+    """the same above, and for what the rules leave out: contention, stalls"""
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,8 @@ def load_core(name: str | os.PathLike[str]) -> Core:
         mix_source=mix.take("source", str),
         mix={key: float(mix.take(key, float)) for key in MIX},
         timing={key: timing.figure(key) for key in MIX},
-        margin=top.figure("margin"),
+        below=timing.figure("below"),
+        above=timing.figure("above"),
     )
     for table in (emulator, program, instructions, mix, timing, top):
         table.end()

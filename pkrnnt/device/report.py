@@ -159,7 +159,8 @@ def assumptions(columns: Sequence[Column]) -> list[str]:
                 for kind, share in core.mix.items()
                 if share
             ),
-            (f"{core.name}: share of cycles below and above the rules", core.margin),
+            (f"{core.name}: share of cycles below the rules", core.below),
+            (f"{core.name}: share of cycles above the rules", core.above),
             (f"{board.name}: cycles to wait a {memory.line_bytes}-byte line", memory.wait_cycles),
             (f"{board.name}: bytes of flash", board.flash_bytes),
             (f"{board.name}: bytes of RAM", board.ram_bytes),

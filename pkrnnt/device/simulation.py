@@ -152,11 +152,11 @@ class Simulation:
 def cycles_per_instruction(core: Core) -> Interval:
     """Cycles of an average instruction without wait states: the timing rules over the core's mix.
 
-    Both bounds also have the core's margin, for other mixes and for what the rules leave out.
+    Widened for other mixes and for what the rules leave out.
     """
     low = sum(share * core.timing[kind].low for kind, share in core.mix.items())
     high = sum(share * core.timing[kind].high for kind, share in core.mix.items())
-    return Interval(low * (1 - core.margin.low), high * (1 + core.margin.high))
+    return Interval(low * (1 - core.below.high), high * (1 + core.above.high))
 
 
 def wait_cycles(

@@ -29,6 +29,7 @@ from quant.ranges import range_method
 from tests.models import quantized, random_enc, random_float_model
 
 MODELS = 50
+MIXES = 16  # of which the kinds of instructions are counted, too
 SIZES = {"hidden": (3, 320), "joint": (3, 320), "enc": (3, 500), "vocab": (2, 500), "embed": (3, 320)}
 FRAMES = 40
 OBJDUMP = "arm-none-eabi-objdump"
@@ -153,7 +154,10 @@ def main():
         for name in options.cores:
             core = cores.load_core(name)
             names = (*cores.COMMON, *cores.OPERATIONS[core.kernels])
-            measured = [measure(*one, core) for one in tqdm(models, desc=name, file=sys.stderr)]
+            measured = [
+                measure(*one, core, plugin if i < MIXES else None)
+                for i, one in enumerate(tqdm(models, desc=name, file=sys.stderr))
+            ]
             table, kinds = fit(measured, names), None
             print(f"{name}: greatest error of a random model's total "
                   f"{max(abs(error(counts, y, table)) for counts, y, *_ in measured):.2%}")  # fmt: skip
@@ -166,6 +170,11 @@ def main():
                       f"{Shape.of(digits, gate_table).stored_bytes} bytes and {code} of code, "
                       f"stack {stack}")  # fmt: skip
             total = sum(kinds.values())
+            for bound in ("low", "high"):
+                own = rules(kinds, core, bound)
+                others = [rules(mix, core, bound) / own - 1 for *_, mix in measured[:MIXES]]
+                print(f"  {bound} bound of cycles by the mixes of other models: "
+                      f"{min(others):+.1%} to {max(others):+.1%}")  # fmt: skip
             source = f"arm-none-eabi-gcc {version} -O2; python -m tests.benchmarks.cores"
             sections = {
                 "program": (
@@ -181,6 +190,12 @@ def main():
                 write(name, sections)
             else:
                 print("\n".join(f"[{section}]\n{body}" for section, body in sections.items()))
+
+
+def rules(mix, core, bound):
+    """Cycles of an average instruction of a mix by the core's rules."""
+    cycles = sum(count * getattr(core.timing[kind], bound) for kind, count in mix.items())
+    return cycles / sum(mix.values())
 
 
 def error(counts, y, table):
