@@ -16,7 +16,7 @@ from pkrnnt.dataset import bundled
 from pkrnnt.device import verify
 from pkrnnt.device.cores import load_board, load_core
 from pkrnnt.device.plot import latency_png
-from pkrnnt.device.simulation import Setting, simulate
+from pkrnnt.device.simulation import Setting, decode, simulate
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_a_plot_of_any_pieces():
     enc = one_hot([0, 1, 2, 3, 4, 0, 1], 5)
     model = quantized(float_model, enc)
     where = Setting(load_core("cortex-m4"), load_board("nrf52840"), 64, "flash", True, 0.04)
-    found = simulate(model, [enc, enc[:0]], where)
+    found = simulate(model, decode(model, [enc, enc[:0]]), where)
     assert found.hyps[0].tokens == [0, 1, 2, 3, 4, 0, 1]
     assert latency_png(found, model.config, 0).startswith(b"\x89PNG")
     with pytest.raises(ValueError, match="utterance 1 has 0 frames, wanted at least 1 to draw"):

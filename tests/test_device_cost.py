@@ -14,7 +14,7 @@ from pkrnnt import SaturationCounters, rnnt_greedy
 from pkrnnt.device import operations, toolchain
 from pkrnnt.device.cores import MIX, Figure, Memory, load_board, load_core, names
 from pkrnnt.device.shape import Shape
-from pkrnnt.device.simulation import Setting, cycles_per_instruction, simulate
+from pkrnnt.device.simulation import Setting, cycles_per_instruction, decode, simulate
 
 BOARDS = names("boards")
 
@@ -23,6 +23,10 @@ def setting(core="cortex-m4", board=None, clock=60.0, weights="sram", gate_table
     return Setting(
         load_core(core), load_board(board or load_core(core).board), clock, weights, gate_table, seconds
     )
+
+
+def cost(model, utterances, where):
+    return simulate(model, decode(model, utterances), where)
 
 
 def exact(figure):
@@ -66,7 +70,7 @@ def test_work_is_what_the_decode_does(digits_int8, digits_utterances):
     frames, tokens = sum(map(len, digits_utterances)), sum(len(hyp) for hyp in hyps)
     joints, steps = frames + tokens, tokens + len(hyps)
     for gate_table in (True, False):
-        work = simulate(digits_int8, digits_utterances, setting(gate_table=gate_table)).work
+        work = cost(digits_int8, digits_utterances, setting(gate_table=gate_table)).work
         inputs = 0 if gate_table else 384
         macs = frames * 96 * 128 + joints * 28 * 96 + steps * ((inputs + 384) * 96 + 96 * 96)
         assert work["macs"].sum() == macs
@@ -82,7 +86,7 @@ def test_work_is_what_the_decode_does(digits_int8, digits_utterances):
 
 def test_a_table_joint_looks_up_its_activations():
     model = quantized(random_float_model(3, "tanh", joint=7))
-    found = simulate(model, [random_enc(model, 12)], setting())
+    found = cost(model, [random_enc(model, 12)], setting())
     steps, joints = found.work["prediction_steps"].sum(), found.work["joint_steps"].sum()
     assert found.work["lookups"].sum() == 5 * 5 * steps + 7 * joints
 
@@ -143,7 +147,7 @@ def test_waits_latency_deadlines_and_energy(digits_int8, digits_utterances):
         microamps_per_mhz=Figure(50, 60, ""),
         volts=Figure(2, 3, ""),
     )
-    one = simulate(digits_int8, digits_utterances, Setting(core, board, 10, "flash", True, 0.05))
+    one = cost(digits_int8, digits_utterances, Setting(core, board, 10, "flash", True, 0.05))
     joints = one.work["joint_steps"]
     np.testing.assert_allclose(one.cycles_low, 2000 * joints)
     np.testing.assert_allclose(one.cycles_high, 2000 * joints + one.work["weight_bytes"] / 8 * 4)
@@ -179,8 +183,8 @@ def test_waits_latency_deadlines_and_energy(digits_int8, digits_utterances):
 def test_a_read_buffer_waits_for_every_load(core, board, loaded, digits_int8, digits_utterances):
     """Four rows side by side never find a line that one buffer still holds."""
     top = load_board(board).clock_mhz
-    one = simulate(digits_int8, digits_utterances[:2], setting(core, board, top, "flash"))
-    fast = simulate(digits_int8, digits_utterances[:2], setting(core, board, top, "sram"))
+    one = cost(digits_int8, digits_utterances[:2], setting(core, board, top, "flash"))
+    fast = cost(digits_int8, digits_utterances[:2], setting(core, board, top, "sram"))
     waits = one.setting.board.memories["flash"].wait_cycles
     macs, read = one.work["macs"], one.work["weight_bytes"]
     np.testing.assert_allclose(
@@ -188,8 +192,8 @@ def test_a_read_buffer_waits_for_every_load(core, board, loaded, digits_int8, di
     )
     odd = quantized(random_float_model(1, hidden=13, enc=9))  # words of which lie across two lines
     enc = random_enc(odd, 3)
-    one = simulate(odd, [enc], setting(core, board, top, "flash"))
-    fast = simulate(odd, [enc], setting(core, board, top, "sram"))
+    one = cost(odd, [enc], setting(core, board, top, "flash"))
+    fast = cost(odd, [enc], setting(core, board, top, "sram"))
     macs, read = one.work["macs"], one.work["weight_bytes"]
     twice = 2 if loaded > 1 else 1
     np.testing.assert_allclose(
@@ -200,27 +204,27 @@ def test_a_read_buffer_waits_for_every_load(core, board, loaded, digits_int8, di
 def test_below_the_highest_clock_nothing_need_wait(digits_int8, digits_utterances):
     def low(clock, weights):
         where = setting("cortex-m7", clock=clock, weights=weights)
-        return simulate(digits_int8, digits_utterances[:1], where).cycles_low.sum()
+        return cost(digits_int8, digits_utterances[:1], where).cycles_low.sum()
 
     assert low(480, "flash") > low(480, "sram") == low(60, "sram") == low(60, "flash")
 
 
 def test_the_longest_frame_is_longer_than_any(digits_int8, digits_utterances):
     """Ten tokens: ten steps, ten joints, and every class in each confidence."""
-    one = simulate(digits_int8, digits_utterances, setting())
+    one = cost(digits_int8, digits_utterances, setting())
     assert one.max_symbols == 10
     assert one.longest_frame.low > one.cycles_low.max()
     assert one.longest_frame.high > one.cycles_high.max()
     rules = {(0, -1): 0, (0, 0): 1, (0, 1): 0}
     model = quantized(script_model(rules, 1, 2, max_symbols=3), one_hot([0] * 4, 1))
-    full = simulate(model, [one_hot([0] * 5, 1)], setting())  # such frames only
+    full = cost(model, [one_hot([0] * 5, 1)], setting())  # such frames only
     assert (full.cycles_low <= full.longest_frame.low).all()
     assert full.longest_frame.low == pytest.approx(full.cycles_low.max(), rel=0.05)
     assert full.longest_latency().high == pytest.approx(full.longest_frame.high / 60e3)
 
 
 def test_memory_is_added_up(digits_int8, digits_utterances):
-    one = simulate(digits_int8, digits_utterances[:1], setting(weights="flash"))
+    one = cost(digits_int8, digits_utterances[:1], setting(weights="flash"))
     model = Shape.of(digits_int8, True).stored_bytes
     assert one.flash["weights"] + one.flash["tables"] == model
     assert one.flash["tables"] == 28 * 384 * 2
@@ -238,9 +242,7 @@ def test_memory_is_added_up(digits_int8, digits_utterances):
         f"needs {flash} bytes of flash, nrf52840 has 90000",
         f"needs {ram} bytes of RAM, nrf52840 has 2000",
     ]  # fmt: skip
-    in_ram = simulate(
-        digits_int8, digits_utterances[:1], replace(one.setting, board=tiny, weights="sram")
-    )
+    in_ram = cost(digits_int8, digits_utterances[:1], replace(one.setting, board=tiny, weights="sram"))
     assert in_ram.ram["weights"] == model
     assert in_ram.misfits() == [  # a copy in RAM leaves the original in flash
         f"needs {flash} bytes of flash, nrf52840 has 90000",
@@ -255,17 +257,17 @@ def test_saturation_is_counted(digits_int8, digits_utterances):
     counters = SaturationCounters()
     for enc in digits_utterances:
         rnnt_greedy(digits_int8, enc, counters=counters)
-    assert simulate(digits_int8, digits_utterances, setting()).saturation == counters.as_dict()
+    assert cost(digits_int8, digits_utterances, setting()).saturation == counters.as_dict()
 
 
 def test_utterances_of_no_frames(digits_int8):
     nothing = np.zeros((0, 128), np.float32)
-    one = simulate(digits_int8, [nothing, np.zeros((2, 128), np.float32)], setting())
+    one = cost(digits_int8, [nothing, np.zeros((2, 128), np.float32)], setting())
     assert one.lengths == [0, 2]
     with pytest.raises(ValueError, match="0 encoder frames, wanted at least 1"):
-        simulate(digits_int8, [nothing], setting())
+        cost(digits_int8, [nothing], setting())
     with pytest.raises(ValueError, match=r"utterance 1: encoder frame 0 holds nan"):
-        simulate(digits_int8, [nothing, np.full((1, 128), np.nan, np.float32)], setting())
+        cost(digits_int8, [nothing, np.full((1, 128), np.nan, np.float32)], setting())
 
 
 # descriptions

@@ -14,7 +14,7 @@ from pkrnnt.device.cores import load_board, load_core
 from pkrnnt.device.export import c_sources
 from pkrnnt.device.probe import Device, differences
 from pkrnnt.device.shape import Shape
-from pkrnnt.device.simulation import Setting, simulate
+from pkrnnt.device.simulation import Setting, decode, simulate
 from pkrnnt.device.verify import emulate
 from quant import load_checkpoint, observe, quantize_model
 from quant.ranges import range_method
@@ -40,7 +40,7 @@ def test_digit_strings_decode_to_the_same_bytes(core, gate_table, digits_int8, d
     found = emulate(digits_int8, gate_table, Utterances(digits_utterances), load_core(core))
     assert found.differences == []
     assert found.tokens > 400
-    predicted = simulate(digits_int8, digits_utterances, setting(core, gate_table))
+    predicted = simulate(digits_int8, decode(digits_int8, digits_utterances), setting(core, gate_table))
     assert predicted.instructions.sum() == pytest.approx(found.instructions, rel=0.05)
     macs = predicted.work["macs"].sum()
     assert found.instructions / macs <= MOST_INSTRUCTIONS[load_core(core).kernels]
@@ -66,7 +66,7 @@ def test_other_models_cost_what_is_predicted(tmp_path, core):
             )
             [found] = device.decode([model.joint.quantize_enc(enc)])
             assert differences(model, enc, found) == []
-            predicted = simulate(model, [enc], setting(core, gate_table)).instructions
+            predicted = simulate(model, decode(model, [enc]), setting(core, gate_table)).instructions
             assert predicted.sum() == pytest.approx(found.instructions.sum(), rel=0.05)
             np.testing.assert_allclose(predicted, found.instructions, rtol=0.10)
             [again] = device.decode([model.joint.quantize_enc(enc)], frames_a_call=8)
@@ -87,7 +87,7 @@ def test_checkpoints_of_nemo_decode_to_the_same_bytes(core, name):
         found = emulate(model, gate_table, frames, load_core(core))
         assert found.differences == []
         assert found.tokens >= 29
-        predicted = simulate(model, frames, setting(core, gate_table)).instructions.sum()
+        predicted = simulate(model, decode(model, frames), setting(core, gate_table)).instructions.sum()
         assert predicted == pytest.approx(found.instructions, rel=0.05)
 
 
@@ -148,7 +148,7 @@ def test_a_large_model_has_a_memory_of_its_own(tmp_path):
     device = Device(tmp_path, c_sources(model, gate_table=False), model.config, core)
     [found] = device.decode([model.joint.quantize_enc(enc)])
     assert differences(model, enc, found) == []
-    predicted = simulate(model, [enc], setting("cortex-m55", False)).instructions.sum()
+    predicted = simulate(model, decode(model, [enc]), setting("cortex-m55", False)).instructions.sum()
     assert predicted == pytest.approx(found.instructions.sum(), rel=0.05)
 
 

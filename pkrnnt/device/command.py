@@ -26,7 +26,7 @@ from pkrnnt.device.shape import (
     state_bytes,
     vocabulary_bytes,
 )
-from pkrnnt.device.simulation import Setting
+from pkrnnt.device.simulation import Setting, decode
 from pkrnnt.device.simulation import simulate as simulate_setting
 from pkrnnt.device.verify import check_host, emulate
 from pkrnnt.greedy import rnnt_greedy
@@ -224,31 +224,27 @@ def _settings(options: argparse.Namespace, model: Int8Model, path: str) -> Itera
 def _columns(options: argparse.Namespace, first: Int8Model, frames: Utterances) -> list[Column]:
     paths = [options.model, *(options.compare or ())]
     models = [first, *(_int8_model(path) for path in paths[1:])]
-    asked = [
-        (path, model, setting)
-        for path, model in zip(paths, models, strict=True)
-        for setting in _settings(options, model, path)
-    ]
+    settings = [list(_settings(options, *pair)) for pair in zip(models, paths, strict=True)]
     right, named = None, "the first column"
     if options.float is not None:
         judge = _float_model(options.float, first)
         right, named = [rnnt_greedy(judge, enc) for enc in tqdm(frames, delay=2, leave=False)], "float"
     compared = options.float is not None or options.compare is not None
     columns = []
-    for path, model, setting in asked:
-        shown = tqdm(frames, desc=setting.core.name, delay=2, leave=False)
-        found = simulate_setting(model, shown, setting)
-        right = found.hyps if right is None else right
-        columns.append(
+    for path, model, its_settings in zip(paths, models, settings, strict=True):
+        decoded = decode(model, tqdm(frames, desc=Path(path).name, delay=2, leave=False))
+        right = decoded.hyps if right is None else right
+        columns += [
             Column(
                 label="" if options.compare is None else Path(path).stem,
-                simulation=found,
-                agreement=_agreement(found.hyps, right, named) if compared else None,
+                simulation=simulate_setting(model, decoded, setting),
+                agreement=_agreement(decoded.hyps, right, named) if compared else None,
                 emulated=emulate(model, setting.gate_table, frames, setting.core)
                 if options.emulate
                 else None,
             )
-        )
+            for setting in its_settings
+        ]
     return columns
 
 

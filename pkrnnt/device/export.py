@@ -25,7 +25,7 @@ from pkrnnt.model import Int8Model
 from pkrnnt.storage import write_atomically
 
 LINE = 104  # characters of a generated line
-KERNELS = {"scalar": "Thumb-1 on M0 to M23, else portable C", "dsp": "DSP", "mve": "MVE"}
+KERNELS = {"scalar": "portable C; Thumb-1 on M0, M0+ and M23", "dsp": "DSP", "mve": "MVE"}
 ACTIVATIONS = {"relu": "PKRNNT_RELU", "sigmoid": "PKRNNT_SIGMOID", "tanh": "PKRNNT_TANH"}
 
 

@@ -191,24 +191,34 @@ def _cost(
     return instructions, instructions * each.low + low, instructions * each.high + high
 
 
-def simulate(model: Int8Model, utterances: Iterable[NDArray[Any]], setting: Setting) -> Simulation:
-    """Decodes utterances frame by frame as a stream would, and says what it costs.
+@dataclass(frozen=True)
+class Decoded:
+    """What happened when a model decoded some utterances, whatever it would run on."""
+
+    hyps: list[Hypothesis]
+    lengths: list[int]
+    """frames of each utterance"""
+    events: operations.Events
+    """of each frame, utterance after utterance"""
+    saturation: dict[str, dict[str, int]]
+
+
+def decode(model: Int8Model, utterances: Iterable[NDArray[Any]]) -> Decoded:
+    """Decodes utterances frame by frame as a stream would, and counts.
 
     Args:
         model: the int8 model.
         utterances: encoder frames [T, enc_hidden] of each.
-        setting: core, board, clock, memory.
 
     Raises:
         ValueError: no frames, or as ``rnnt_greedy``, with the utterance's number.
     """
-    core, config = setting.core, model.config
     hyps, parts, lengths = [], [], []
     counters = SaturationCounters()
     for index, enc in enumerate(utterances):
         try:
             rnnt_greedy(model, enc, counters=counters)
-            hyp, _, events = operations.watch(model, enc, config.max_symbols)
+            hyp, _, events = operations.watch(model, enc, model.config.max_symbols)
         except ValueError as error:
             raise ValueError(f"utterance {index}: {error}") from None
         hyps.append(hyp)
@@ -216,7 +226,18 @@ def simulate(model: Int8Model, utterances: Iterable[NDArray[Any]], setting: Sett
         lengths.append(len(enc))
     if not sum(lengths):
         raise ValueError("there are 0 encoder frames, wanted at least 1")
-    events = operations.Events.joined(parts)
+    return Decoded(hyps, lengths, operations.Events.joined(parts), counters.as_dict())
+
+
+def simulate(model: Int8Model, decoded: Decoded, setting: Setting) -> Simulation:
+    """What it would have cost to decode this on a core.
+
+    Args:
+        model: the int8 model.
+        decoded: by it, from ``decode``.
+        setting: core, board, clock, memory.
+    """
+    core, config, events = setting.core, model.config, decoded.events
     shape = Shape.of(model, setting.gate_table)
     work = operations.work(shape, events)
     instructions, low, high = _cost(setting, shape, events)
@@ -227,8 +248,8 @@ def simulate(model: Int8Model, utterances: Iterable[NDArray[Any]], setting: Sett
         setting=setting,
         max_symbols=config.max_symbols,
         granularity=model.quantization.granularity,
-        hyps=hyps,
-        lengths=lengths,
+        hyps=decoded.hyps,
+        lengths=decoded.lengths,
         work=work,
         instructions=instructions,
         cycles_low=low,
@@ -245,5 +266,5 @@ def simulate(model: Int8Model, utterances: Iterable[NDArray[Any]], setting: Sett
             "stack": round(core.stack_bytes.high),
             **in_ram,
         },
-        saturation=counters.as_dict(),
+        saturation=decoded.saturation,
     )

@@ -164,11 +164,13 @@ def main():
             for gate_table in (True, False):
                 counts, y, (code, stack), mix = measure(digits, gate_table, utterances, core, plugin)
                 kinds = kinds or mix
+                clock = (y.sum() - sum(mix.values())) / len(y)
                 print(f"  digits {'with' if gate_table else 'without'} gate table: "
                       f"{y.sum() / len(y):.0f} instructions a frame, "
                       f"predicted {error(counts, y, table):+.2%}; "
                       f"{Shape.of(digits, gate_table).stored_bytes} bytes and {code} of code, "
-                      f"stack {stack}")  # fmt: skip
+                      f"stack {stack}; "
+                      f"the clock counts {clock:.1f} a call more than the plugin")  # fmt: skip
             total = sum(kinds.values())
             for bound in ("low", "high"):
                 own = rules(kinds, core, bound)
